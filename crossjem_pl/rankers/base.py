@@ -1,0 +1,121 @@
+"""The one contract that every ranker keeps, and the registry of rankers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from crossjem_pl.lists import RankingList
+
+__all__ = ["RANKERS", "Batch", "Ranker", "item_mask", "register"]
+
+
+@dataclass
+class Batch:
+    """What `Ranker.collate` returns and `Ranker.forward` reads. Rankers extend it with their own tensors.
+
+    Args:
+        item_mask: bool [lists, max_items], True where there is an item, False on padding.
+        truncated_items: items of this batch that lost tokens to a length limit.
+        truncated_queries: queries of this batch that lost tokens to a length limit.
+    """
+
+    item_mask: Tensor
+    truncated_items: int
+    truncated_queries: int
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """A copy with every tensor on `device`."""
+        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """A copy with every tensor in pinned memory (DataLoader calls this)."""
+        return self._map(lambda t: t.pin_memory())
+
+    def _map(self, fn: Callable[[Tensor], Tensor]) -> Self:
+        return replace(self, **{f.name: _map_tensors(getattr(self, f.name), fn) for f in fields(self)})
+
+
+def _map_tensors(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return fn(value)
+    if isinstance(value, dict):
+        return {k: _map_tensors(v, fn) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map_tensors(v, fn) for v in value)
+    if isinstance(value, Batch):
+        return value._map(fn)
+    return value
+
+
+class Ranker(nn.Module, ABC):
+    """Scores the items of queries. Joint, pointwise, dual, sequence-to-sequence and sparse rankers are all this.
+
+    A subclass calls `super().__init__(dict_of_its_own_init_arguments)`; the dict must be JSON serialisable, and
+    `cls(**init_args)` must build an equal architecture: it is what a model folder stores.
+
+    `collate` runs in DataLoader workers: it reads only CPU state (tokenizer, limits) and never the weights.
+    """
+
+    name: ClassVar[str]
+    """Key in the registry, the name of the overlay `experiments/rankers/<name>.yaml`."""
+    equivariant: ClassVar[bool] = True
+    """Whether permuting a list's items permutes the scores and changes nothing else."""
+    trainable: ClassVar[bool] = True
+    """Whether scores carry a gradient (BM25's do not)."""
+
+    def __init__(self, init_args: dict[str, Any]) -> None:
+        super().__init__()
+        self.init_args = init_args
+
+    @abstractmethod
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
+        """Tokenises `lists` into one batch. Pure CPU; the object that is bound must be picklable."""
+
+    @abstractmethod
+    def forward(self, batch: Any) -> Tensor:
+        """Scores, float32 [lists, max_items]; entries where `batch.item_mask` is False are 0."""
+
+    def one_pass_items(self, ranking_list: RankingList) -> int:
+        """How many of the leading items one training pass can hold (all of them unless a ranker has a limit)."""
+        return len(ranking_list)
+
+    @abstractmethod
+    def save_assets(self, folder: str) -> dict[str, Any]:
+        """Writes what is not a weight (tokenizer files) to `folder`; returns the content of `config.json`.
+
+        For a neural ranker the content is the Hugging Face configuration of its encoder, so that public tools
+        read the folder; the caller adds the ranker's own part under the key `crossjem_pl`.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
+        """The architecture with the assets of a model folder, weights not yet loaded."""
+
+
+R = TypeVar("R", bound=type[Ranker])
+
+RANKERS: dict[str, type[Ranker]] = {}
+"""All rankers by name. Importing `crossjem_pl.rankers` fills it."""
+
+
+def register(cls: R) -> R:
+    """Class decorator that enters a ranker in the registry under `cls.name`."""
+    if cls.name in RANKERS:
+        raise ValueError(f"two rankers are named {cls.name!r}")
+    RANKERS[cls.name] = cls
+    return cls
+
+
+def item_mask(lists: Sequence[RankingList]) -> Tensor:
+    """bool [lists, max_items]: True where a list has an item."""
+    if not lists:
+        raise ValueError("collate needs at least one list")
+    counts = torch.tensor([len(one) for one in lists])
+    return torch.arange(int(counts.max()))[None, :] < counts[:, None]
