@@ -1,23 +1,53 @@
-"""What every ranking loss shares: the contract, the masked helpers, the registry."""
+"""What every ranking loss shares: the contract, the masked helpers, the checks, the registry."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LOSSES", "Reduction", "RankingLoss", "check_shapes", "masked_log_softmax", "reduce_lists", "register"]
+__all__ = [
+    "LOSSES",
+    "RankingLoss",
+    "Reduction",
+    "TargetKind",
+    "at_least_two_items",
+    "better_count",
+    "check_choice",
+    "check_cutoff",
+    "check_epsilon",
+    "check_positive",
+    "check_probabilities",
+    "check_shapes",
+    "check_targets",
+    "logsumexp_below",
+    "masked_log_softmax",
+    "masked_mean",
+    "mean_over_pairs",
+    "reduce_lists",
+    "register",
+    "strict_pairs",
+    "sum_below",
+    "teacher_logits",
+]
 
 Reduction = Literal["mean", "sum", "none"]
+TargetKind = Literal["probabilities", "logits"]
 
 
 class RankingLoss(nn.Module, ABC):
-    """Thin module around a pure masked function: `forward(scores, targets, mask) -> scalar`, always in float32.
+    """Thin module around a pure masked function: `forward(scores, targets, mask) -> scalar`, always in
+    float32.
 
-    Shapes: `scores` and `targets` [lists, items], `mask` bool [lists, items], True on items. Entries where the
-    mask is False may hold anything, infinities and NaN included: they take no part in the value or the gradient.
+    Shapes: `scores` and `targets` [lists, items], `mask` bool [lists, items], True on items. Entries where
+    the mask is False may hold anything, infinities and NaN included: they take no part in the value or the
+    gradient.
+
+    Each list's loss depends on that list alone: on neither the padding nor the other lists of the batch. The
+    value is the mean over the lists that have a loss; a list that has none (each function says which) is not
+    counted.
     """
 
     name: ClassVar[str]
@@ -26,6 +56,11 @@ class RankingLoss(nn.Module, ABC):
     @abstractmethod
     def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """The mean loss over the lists that have one."""
+
+    def extra_repr(self) -> str:
+        return ", ".join(
+            f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k != "training"
+        )
 
 
 LOSSES: dict[str, type[RankingLoss]] = {}
@@ -57,7 +92,89 @@ def check_shapes(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor,
         raise ValueError(f"mask must be bool, got {mask.dtype}")
     dtype = torch.promote_types(scores.dtype, torch.float32)
     zero = torch.zeros((), dtype=dtype, device=scores.device)
-    return torch.where(mask, scores.to(dtype), zero), torch.where(mask, targets.to(dtype), zero), mask
+    return (
+        torch.where(mask, scores.to(dtype), zero),
+        torch.where(mask, targets.detach().to(dtype), zero),
+        mask,
+    )
+
+
+def check_targets(allowed: Tensor, targets: Tensor, mask: Tensor, expected: str) -> None:
+    """Raises a ValueError that names the first target of an item where `allowed` is False.
+
+    Args:
+        allowed: bool [lists, items].
+        targets: [lists, items].
+        mask: bool [lists, items].
+        expected: what the loss takes, for the message.
+    """
+    wrong = mask & ~allowed
+    if bool(wrong.any()):
+        row, column = (int(i) for i in wrong.nonzero()[0])
+        raise ValueError(f"targets[{row}, {column}] is {targets[row, column].item():.6g}: {expected}")
+
+
+def check_probabilities(targets: Tensor, mask: Tensor, loss: str) -> None:
+    """Raises a ValueError that names the first target outside [0, 1]."""
+    check_targets((targets >= 0) & (targets <= 1), targets, mask, f"{loss} takes probabilities in [0, 1]")
+
+
+def check_positive(name: str, value: float) -> float:
+    """`value`, or a ValueError if it is not a positive finite number."""
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return value
+
+
+def check_epsilon(value: float) -> float:
+    """`value`, or a ValueError if it is not in [1e-6, 0.5).
+
+    Much below, 1 - epsilon is 1 in float32 and its logit is infinite.
+    """
+    if not 1e-6 <= value < 0.5:
+        raise ValueError(f"epsilon must be at least 1e-6 and below 0.5, got {value!r}")
+    return value
+
+
+def check_cutoff(name: str, value: int | None) -> int | None:
+    """`value`, or a ValueError if it is neither None nor at least 1."""
+    if value is not None and value < 1:
+        raise ValueError(f"{name} must be at least 1 or None, got {value!r}")
+    return value
+
+
+T = TypeVar("T", bound=str)
+
+
+def check_choice(name: str, value: T, choices: Any) -> T:
+    """`value`, or a ValueError if it is not one of the strings of the `Literal` type `choices`."""
+    if value not in get_args(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}; got {value!r}")
+    return value
+
+
+def teacher_logits(
+    targets: Tensor, mask: Tensor, targets_are: TargetKind, epsilon: float, loss: str
+) -> Tensor:
+    """Teacher logits [lists, items]: log(p / (1 - p)) with p clamped to [epsilon, 1 - epsilon], or as they
+    are.
+
+    Args:
+        targets: floating point [lists, items], 0 on padding.
+        mask: bool [lists, items].
+        targets_are: "probabilities" are turned into logits, "logits" stay.
+        epsilon: bound of the clamping, at least 1e-6 and below 0.5. Read only for probabilities.
+        loss: name of the loss, for the message.
+
+    Raises:
+        ValueError: on a probability outside [0, 1], an epsilon out of bounds or an unknown kind.
+    """
+    check_choice("targets_are", targets_are, TargetKind)
+    if targets_are == "logits":
+        return targets
+    check_epsilon(epsilon)
+    check_probabilities(targets, mask, f"{loss} with targets_are='probabilities'")
+    return torch.logit(targets, eps=epsilon)
 
 
 def masked_log_softmax(values: Tensor, mask: Tensor) -> Tensor:
@@ -66,8 +183,77 @@ def masked_log_softmax(values: Tensor, mask: Tensor) -> Tensor:
     return torch.log_softmax(filled, dim=-1).masked_fill(~mask, 0.0)
 
 
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the masked entries of each list [lists]; 0 where there are none."""
+    return values.masked_fill(~mask, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
+
+
+def at_least_two_items(mask: Tensor) -> Tensor:
+    """bool [lists]: the list has something to rank."""
+    return mask.sum(dim=-1) > 1
+
+
+def strict_pairs(targets: Tensor, mask: Tensor) -> Tensor:
+    """bool [lists, items, items]: True at [l, i, j] where target i is strictly greater than target j."""
+    return (targets[:, :, None] > targets[:, None, :]) & mask[:, :, None] & mask[:, None, :]
+
+
+def mean_over_pairs(values: Tensor, pairs: Tensor, weights: Tensor | None = None) -> Tensor:
+    """(Weighted) mean of [lists, items, items] over the marked pairs of each list; 0 where there are none."""
+    total = pairs.to(values.dtype) if weights is None else weights.masked_fill(~pairs, 0.0)
+    summed = (values.masked_fill(~pairs, 0.0) * total).sum(dim=(-2, -1))
+    denominator = total.sum(dim=(-2, -1))
+    return summed / torch.where(denominator > 0, denominator, torch.ones_like(denominator))
+
+
+def better_count(targets: Tensor, mask: Tensor) -> Tensor:
+    """int64 [lists, items]: how many items of the list have a strictly greater target."""
+    return _count_below(-targets, mask)[0]
+
+
+def logsumexp_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """log sum of exp(values_k) over the items k of the list with keys_k < keys_j, for every item j.
+
+    One sort and one running log-sum-exp: O(N log N) time and O(N) memory a list. The inequality is strict:
+    items with equal keys are in no sum of each other, so the result does not depend on the order of the
+    items.
+
+    Args:
+        values: floating point [lists, items]; differentiable.
+        keys: floating point [lists, items], finite on items.
+        mask: bool [lists, items].
+
+    Returns:
+        The sums [lists, items], 0 where there is nothing below, and bool [lists, items]: there is something
+        below.
+    """
+    count, order = _count_below(keys, mask)
+    running = torch.logcumsumexp(values.masked_fill(~mask, 0.0).gather(-1, order), dim=-1)
+    return _read_running(running, count, mask)
+
+
+def sum_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Like `logsumexp_below`, for the plain sum of values_k over the items k with keys_k < keys_j."""
+    count, order = _count_below(keys, mask)
+    running = values.masked_fill(~mask, 0.0).gather(-1, order).cumsum(dim=-1)
+    return _read_running(running, count, mask)
+
+
+def _count_below(keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """How many keys of the list are smaller than each, and the ascending order with padding at the end."""
+    ascending, order = keys.masked_fill(~mask, torch.inf).sort(dim=-1)
+    count = torch.searchsorted(ascending, keys.contiguous())
+    return count.masked_fill(~mask, 0), order
+
+
+def _read_running(running: Tensor, count: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    has_below = (count > 0) & mask
+    return running.gather(-1, (count - 1).clamp(min=0)).masked_fill(~has_below, 0.0), has_below
+
+
 def reduce_lists(per_list: Tensor, has_loss: Tensor, reduction: Reduction) -> Tensor:
-    """Reduces [lists] to the mean over `has_loss` (0 with a gradient if there is none), the sum, or nothing."""
+    """Reduces [lists] to the mean over `has_loss` (0, with a gradient, if there is none), the sum, or not."""
+    check_choice("reduction", reduction, Reduction)
     per_list = torch.where(has_loss, per_list, torch.zeros_like(per_list))
     if reduction == "none":
         return per_list

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -12,11 +12,39 @@ from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
 
-__all__ = ["RANKERS", "Batch", "Ranker", "item_mask", "register"]
+__all__ = ["RANKERS", "Batch", "Ranker", "TensorRecord", "init_arguments", "item_mask", "register"]
+
+
+class TensorRecord:
+    """A dataclass whose tensors move together, those in lists, tuples, dicts and nested records included."""
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """A copy with every tensor on `device`."""
+        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """A copy with every tensor in pinned memory (DataLoader calls this)."""
+        return self._map(lambda t: t.pin_memory())
+
+    def _map(self, fn: Callable[[Tensor], Tensor]) -> Self:
+        changed = {f.name: _map_tensors(getattr(self, f.name), fn) for f in fields(self)}  # type: ignore[arg-type]
+        return replace(self, **changed)  # type: ignore[type-var]
+
+
+def _map_tensors(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return fn(value)
+    if isinstance(value, TensorRecord):
+        return value._map(fn)
+    if isinstance(value, dict):
+        return {k: _map_tensors(v, fn) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_map_tensors(v, fn) for v in value]
+    return value
 
 
 @dataclass
-class Batch:
+class Batch(TensorRecord):
     """What `Ranker.collate` returns and `Ranker.forward` reads. Rankers extend it with their own tensors.
 
     Args:
@@ -28,29 +56,6 @@ class Batch:
     item_mask: Tensor
     truncated_items: int
     truncated_queries: int
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """A copy with every tensor on `device`."""
-        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Self:
-        """A copy with every tensor in pinned memory (DataLoader calls this)."""
-        return self._map(lambda t: t.pin_memory())
-
-    def _map(self, fn: Callable[[Tensor], Tensor]) -> Self:
-        return replace(self, **{f.name: _map_tensors(getattr(self, f.name), fn) for f in fields(self)})
-
-
-def _map_tensors(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return fn(value)
-    if isinstance(value, dict):
-        return {k: _map_tensors(v, fn) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_map_tensors(v, fn) for v in value)
-    if isinstance(value, Batch):
-        return value._map(fn)
-    return value
 
 
 class Ranker(nn.Module, ABC):
@@ -80,6 +85,13 @@ class Ranker(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Any) -> Tensor:
         """Scores, float32 [lists, max_items]; entries where `batch.item_mask` is False are 0."""
+
+    def index_items(self, items: Iterable[str]) -> None:  # noqa: B027 - most rankers have nothing to index
+        """Learns the item corpus before scoring, for rankers with corpus statistics (BM25)."""
+
+    def encoders(self) -> list[nn.Module]:
+        """The pretrained parts, which may get another learning rate than the rest."""
+        return []
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
         """How many of the leading items one training pass can hold (all of them unless a ranker has a limit)."""
@@ -119,3 +131,9 @@ def item_mask(lists: Sequence[RankingList]) -> Tensor:
         raise ValueError("collate needs at least one list")
     counts = torch.tensor([len(one) for one in lists])
     return torch.arange(int(counts.max()))[None, :] < counts[:, None]
+
+
+def init_arguments(scope: dict[str, Any], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The arguments of an `__init__`, from its `locals()` at the first line and its keyword `options`."""
+    own = {k: v for k, v in scope.items() if k not in ("self", "__class__", "options")}
+    return {**own, **(options or {})}

@@ -1,0 +1,174 @@
+"""Batches of ranking lists and the loader that yields them, reproducible and resumable in mid-epoch."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Batch, Ranker, TensorRecord
+
+__all__ = ["ListBatch", "ListLoader", "collate_lists"]
+
+
+@dataclass
+class ListBatch(TensorRecord):
+    """What a training or evaluation step gets.
+
+    Args:
+        inputs: the ranker's own batch.
+        labels: float32 [lists, max_items] with 0 on padding, or None if the lists have no labels.
+        scores: float32 [lists, max_items], the teacher's, likewise.
+        query_ids: the ids of the lists.
+        item_ids: the ids of each list's items.
+        items_left_out: items that were drawn but did not fit one pass.
+    """
+
+    inputs: Batch
+    labels: Tensor | None
+    scores: Tensor | None
+    query_ids: list[str]
+    item_ids: list[tuple[str, ...]]
+    items_left_out: int
+
+
+def collate_lists(lists: Sequence[RankingList], ranker: Ranker, items_left_out: int = 0) -> ListBatch:
+    """One batch of `lists`, tokenised by `ranker`.
+
+    Raises:
+        ValueError: if some lists have labels (or scores) and others do not.
+    """
+    inputs = ranker.collate(lists)
+    return ListBatch(
+        inputs=inputs,
+        labels=_numbers(lists, "labels", inputs.item_mask.shape[1]),
+        scores=_numbers(lists, "scores", inputs.item_mask.shape[1]),
+        query_ids=[one.query_id for one in lists],
+        item_ids=[one.item_ids for one in lists],
+        items_left_out=items_left_out,
+    )
+
+
+def _numbers(lists: Sequence[RankingList], field: str, width: int) -> Tensor | None:
+    rows = [getattr(one, field) for one in lists]
+    if all(row is None for row in rows):
+        return None
+    out = torch.zeros(len(rows), width)
+    for i, row in enumerate(rows):
+        if row is None:
+            raise ValueError(f"list {lists[i].query_id!r} has no {field}, others of its batch have")
+        out[i, : len(row)] = torch.tensor(row)
+    return out
+
+
+class ListLoader:
+    """Yields `ListBatch`es of lists held in memory.
+
+    The order of an epoch and the items drawn are pure functions of (seed, epoch): every rank takes its slice, the
+    last ones filled up with lists from the start so that all ranks make the same number of steps (an evaluation
+    de-duplicates by query id). The state dict counts the batches handed out, so that a run resumes in mid-epoch
+    with exactly the batches that it has not seen.
+
+    Args:
+        lists: all lists of the stage.
+        ranker: whose `collate` makes the batches.
+        batch_size: lists per batch and rank.
+        sampler: draws items (training), or None for all items (evaluation).
+        shuffle: whether epochs are shuffled.
+        seed: seed of the order.
+        rank, world_size: this process and how many there are.
+        num_workers: processes that tokenise; 0 tokenises in this one.
+        pin_memory: whether batches are pinned for a faster copy to a GPU.
+    """
+
+    def __init__(
+        self,
+        lists: Sequence[RankingList],
+        ranker: Ranker,
+        batch_size: int,
+        *,
+        sampler: ItemSampler | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        self.lists, self.ranker, self.batch_size = lists, ranker, batch_size
+        self.item_sampler, self.shuffle, self.seed = sampler, shuffle, seed
+        self.rank, self.world_size = rank, world_size
+        self.num_workers, self.pin_memory = num_workers, pin_memory
+        self.epoch = 0
+        self._handed_out = 0
+        self._start = 0
+
+    def __len__(self) -> int:
+        return math.ceil(math.ceil(len(self.lists) / self.world_size) / self.batch_size)
+
+    @property
+    def sampler(self) -> ListLoader:
+        """The object whose `set_epoch` the trainer calls before every epoch."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"handed_out": self._handed_out}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._start = int(state["handed_out"]) % max(len(self), 1)
+
+    def __iter__(self) -> Iterator[ListBatch]:
+        batches = self._batches()
+        self._handed_out, self._start = self._start, 0
+        loader: DataLoader[ListBatch] = DataLoader(
+            _Batches(self, batches[self._handed_out :]),
+            batch_size=None,
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            generator=torch.Generator().manual_seed(self.seed),  # leaves the global generator alone
+            worker_init_fn=_quiet_tokenizers,
+        )
+        for batch in loader:
+            self._handed_out += 1
+            yield batch
+
+    def _batches(self) -> list[list[int]]:
+        order = np.arange(len(self.lists))
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, self.epoch]).permutation(order)
+        total = math.ceil(len(order) / self.world_size) * self.world_size
+        own = np.resize(order, total)[self.rank :: self.world_size]
+        return [own[i : i + self.batch_size].tolist() for i in range(0, len(own), self.batch_size)]
+
+
+class _Batches(Dataset[ListBatch]):
+    """The batches that are left of an epoch; element i tokenises batch i."""
+
+    def __init__(self, loader: ListLoader, batches: list[list[int]]) -> None:
+        self.lists, self.ranker, self.item_sampler = loader.lists, loader.ranker, loader.item_sampler
+        self.epoch, self.batches = loader.epoch, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> ListBatch:
+        if self.item_sampler is None:
+            return collate_lists([self.lists[j] for j in self.batches[i]], self.ranker)
+        drawn = [self.item_sampler.draw(self.lists[j], self.ranker, self.epoch, j) for j in self.batches[i]]
+        return collate_lists([one for one, _ in drawn], self.ranker, sum(left_out for _, left_out in drawn))
+
+
+def _quiet_tokenizers(_: int) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -1,0 +1,151 @@
+"""Bytes in and out: gzip, UTF-8 lines with their numbers, folders of shards, and writing whole files or
+none."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO
+
+__all__ = ["ending", "existing", "read_chunks", "read_lines", "replacing", "shards"]
+
+SHARD_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+
+
+def ending(path: Path) -> str:
+    """The lower-case ending that tells the kind of a file: ".jsonl", ".jsonl.gz", ".parquet", ... or ""."""
+    parts = [part.lower() for part in path.suffixes]
+    return "".join(parts[-2:]) if parts[-1:] == [".gz"] else "".join(parts[-1:])
+
+
+def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
+    """`path` as a Path.
+
+    Raises:
+        FileNotFoundError: names the path, if there is nothing.
+    """
+    found = Path(path)
+    if not found.exists():
+        raise FileNotFoundError(f"{what} not found: {found}")
+    return found
+
+
+def shards(path: Path) -> list[Path]:
+    """The files of a source: the file itself, or the shards of a folder in sorted order.
+
+    Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a
+    read-me) are no shards.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        ValueError: a folder without shards, or with Parquet and JSONL shards side by side.
+    """
+    existing(path)
+    if not path.is_dir():
+        return [path]
+    found = sorted(
+        p for p in path.iterdir() if p.is_file() and p.name[0] != "." and ending(p) in SHARD_ENDINGS
+    )
+    if not found:
+        raise ValueError(f"{path}: the folder has no shards ({', '.join('*' + e for e in SHARD_ENDINGS)})")
+    if len({ending(p) == ".parquet" for p in found}) > 1:
+        raise ValueError(f"{path}: the folder has Parquet and JSONL shards; one source is of one kind")
+    return found
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """The decompressed bytes of `path`; gzip is recognised by its first two bytes."""
+    existing(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a folder")
+    with path.open("rb") as raw:
+        magic = raw.read(2)
+        raw.seek(0)
+        if magic == _GZIP_MAGIC:
+            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
+                yield unpacked  # type: ignore[misc]  # a GzipFile is no IO[bytes] to typeshed
+        elif magic and path.suffix.lower() == ".gz":
+            raise ValueError(f"{path}: not gzip data, although the name ends in .gz")
+        else:
+            yield raw
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip.
+
+    Blank lines are counted and skipped. Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR
+    inside a text ends no line. A byte order mark at the start is dropped.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names file and line, for bytes that are not UTF-8 or gzip data that is cut off or damaged.
+    """
+    number = 0
+    with _open(path) as stream:
+        try:
+            for number, raw in enumerate(stream, 1):
+                if number == 1:
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
+                raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+                if raw.strip():
+                    try:
+                        text = raw.decode("utf-8")
+                    except UnicodeDecodeError as error:
+                        raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from None
+                    yield number, text
+        except _GZIP_ERRORS as error:
+            raise ValueError(f"{path}: gzip data cut off or damaged after line {number} ({error})") from None
+
+
+def read_chunks(path: Path, size: int = 1 << 20) -> Iterator[str]:
+    """The text of a UTF-8 file, plain or gzip, in pieces of about `size` bytes. Errors as in `read_lines`."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    line = 1
+    with _open(path) as stream:
+        try:
+            while True:
+                raw = stream.read(size)
+                try:
+                    text = decoder.decode(raw, final=not raw)
+                except UnicodeDecodeError as error:
+                    bad = line + error.object[: error.start].count(b"\n")
+                    raise ValueError(f"{path}, line {bad}: not UTF-8 ({error})") from None
+                line += text.count("\n")
+                if text:
+                    yield text
+                if not raw:
+                    return
+        except _GZIP_ERRORS as error:
+            raise ValueError(f"{path}: gzip data cut off or damaged after line {line} ({error})") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A binary stream that becomes `path` when the block ends without an error, and leaves nothing otherwise.
+
+    The bytes go to a hidden temporary name in the same folder (made if missing) and are renamed at the end.
+    With a name that ends in .gz they are compressed; equal content gives equal bytes (no time stamp, no name
+    inside).
+    """
+    if path.is_dir():
+        raise ValueError(f"{path}: expected the name of a file to write, got a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        with temporary.open("xb") as raw:
+            if path.suffix.lower() == ".gz":
+                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                    yield packed  # type: ignore[misc]  # a GzipFile is no BinaryIO to typeshed
+            else:
+                yield raw
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

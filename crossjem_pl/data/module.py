@@ -1,0 +1,131 @@
+"""The LightningDataModule of ranking lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from lightning import LightningDataModule
+
+from crossjem_pl.data.batches import ListLoader
+from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.data.sources import FileSource, ListSource
+from crossjem_pl.data.teacher import join_scores
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Ranker
+
+__all__ = ["RankingDataModule"]
+
+Stage = Literal["train", "val", "test", "predict"]
+
+
+class RankingDataModule(LightningDataModule):
+    """Ranking lists per stage and a sampler of N items per list. Knows no ranker: it asks the model's `collate`.
+
+    Args:
+        train, val, test, predict: a path (shorthand for `FileSource`) or a source.
+        root: folder that relative paths start from.
+        batch_size: lists per training step and process.
+        eval_batch_size: lists per evaluation step and process.
+        n_items: items drawn per list and training step; None takes all that fit one pass.
+        seed: seed of the order and of the draws.
+        num_workers: processes that tokenise; 0 tokenises in the main one.
+        teacher_scores: Parquet file of `query_id, item_id, score` that `crossjem teach` wrote; its scores replace
+            those of the training lists.
+        allow_missing_scores: leave out training items that the teacher did not score, instead of an error.
+
+    Raises:
+        ValueError: for a stage without a source, or a list of a source that is not valid.
+    """
+
+    def __init__(
+        self,
+        train: str | ListSource | None = None,
+        val: str | ListSource | None = None,
+        test: str | ListSource | None = None,
+        predict: str | ListSource | None = None,
+        root: str = ".",
+        batch_size: int = 8,
+        eval_batch_size: int = 16,
+        n_items: int | None = None,
+        seed: int = 0,
+        num_workers: int = 0,
+        teacher_scores: str | None = None,
+        allow_missing_scores: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        given = {"train": train, "val": val, "test": test, "predict": predict}
+        self.sources: dict[str, ListSource] = {
+            stage: FileSource(source) if isinstance(source, str) else source
+            for stage, source in given.items()
+            if source is not None
+        }
+        self.root = Path(root)
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        self.item_sampler = ItemSampler(n_items, seed)
+        self.seed, self.num_workers = seed, num_workers
+        self.teacher_scores, self.allow_missing_scores = teacher_scores, allow_missing_scores
+        self._lists: dict[str, list[RankingList]] = {}
+
+    def prepare_data(self) -> None:
+        for source in self.sources.values():
+            source.prepare()
+
+    def lists(self, stage: Stage) -> list[RankingList]:
+        """The lists of a stage, read at the first call."""
+        if stage not in self._lists:
+            if stage not in self.sources:
+                raise ValueError(f"no lists for this stage: set data.{stage} to a file or a source")
+            lists = list(self.sources[stage].read(self.root))
+            if not lists:
+                raise ValueError(f"the source of data.{stage} gave no lists")
+            if stage == "train" and self.teacher_scores is not None:
+                lists = join_scores(lists, self.root / self.teacher_scores, self.allow_missing_scores)
+            self._lists[stage] = lists
+        return self._lists[stage]
+
+    def item_texts(self) -> list[str]:
+        """The distinct item texts of all stages: the corpus."""
+        stages: tuple[Stage, ...] = ("train", "val", "test", "predict")
+        return list(
+            dict.fromkeys(
+                text for stage in stages if stage in self.sources for one in self.lists(stage) for text in one.items
+            )
+        )
+
+    def train_dataloader(self) -> ListLoader:
+        return self._loader("train", self.batch_size, sampler=self.item_sampler, shuffle=True)
+
+    def val_dataloader(self) -> ListLoader:
+        return self._loader("val", self.eval_batch_size)
+
+    def test_dataloader(self) -> ListLoader:
+        return self._loader("test" if "test" in self.sources else "val", self.eval_batch_size)
+
+    def predict_dataloader(self) -> ListLoader:
+        return self._loader("predict", self.eval_batch_size)
+
+    def _loader(
+        self, stage: Stage, batch_size: int, sampler: ItemSampler | None = None, shuffle: bool = False
+    ) -> ListLoader:
+        trainer = self.trainer
+        if trainer is None:
+            raise RuntimeError("the data module is not attached to a trainer")
+        ranker = trainer.lightning_module.ranker
+        assert isinstance(ranker, Ranker)
+        return ListLoader(
+            self.lists(stage),
+            ranker,
+            batch_size,
+            sampler=sampler,
+            shuffle=shuffle,
+            seed=self.seed,
+            rank=trainer.global_rank,
+            world_size=trainer.world_size,
+            num_workers=self.num_workers,
+            pin_memory=torch.cuda.is_available(),
+        )

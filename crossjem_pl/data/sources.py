@@ -1,0 +1,66 @@
+"""Where ranking lists come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.simulator import simulate
+from crossjem_pl.lists import RankingList
+
+__all__ = ["FileSource", "ListSource", "SimulatorSource"]
+
+
+class ListSource(ABC):
+    """A source of ranking lists. `prepare` runs once per machine, `read` on every process."""
+
+    def prepare(self) -> None:  # noqa: B027 - most sources have nothing to prepare
+        """Downloads and converts, if the source needs it."""
+
+    @abstractmethod
+    def read(self, root: Path) -> Iterator[RankingList]:
+        """The lists, in their stored order. Relative paths are under `root`."""
+
+
+class FileSource(ListSource):
+    """Lists from a file or a folder of shards, in any layout that `read_lists` understands.
+
+    Args:
+        path: the file or folder, relative to the data module's `root`.
+        limit: only the first `limit` lists; None for all.
+        labels_field: column of the labels.
+        scores_field: column of the teacher scores.
+    """
+
+    def __init__(
+        self, path: str, limit: int | None = None, labels_field: str = "labels", scores_field: str = "scores"
+    ) -> None:
+        self.path, self.limit = path, limit
+        self.labels_field, self.scores_field = labels_field, scores_field
+
+    def read(self, root: Path) -> Iterator[RankingList]:
+        lists = read_lists(root / self.path, labels_field=self.labels_field, scores_field=self.scores_field)
+        return islice(lists, self.limit)
+
+
+class SimulatorSource(ListSource):
+    """Lists of the sponsored-search simulator, generated on the spot.
+
+    Args:
+        lists: how many lists.
+        items: items per list.
+        seed: seed of the simulated world and of the lists.
+        split: "train", "dev" or "test"; queries never repeat across splits.
+    """
+
+    def __init__(
+        self, lists: int, items: int = 100, seed: int = 0, split: Literal["train", "dev", "test"] = "train"
+    ) -> None:
+        self.lists, self.items, self.seed, self.split = lists, items, seed, split
+
+    def read(self, root: Path) -> Iterator[RankingList]:
+        return simulate(self.lists, self.items, self.seed, split=self.split)

@@ -1,0 +1,296 @@
+"""Contrastive losses: a positive against what is not one, in the list or in the batch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+from crossjem_pl.losses.base import (
+    RankingLoss,
+    Reduction,
+    better_count,
+    check_cutoff,
+    check_positive,
+    check_shapes,
+    logsumexp_below,
+    masked_mean,
+    reduce_lists,
+    register,
+)
+
+__all__ = ["CoRAL", "InfoNCE", "coral", "in_batch_info_nce", "info_nce"]
+
+
+def info_nce(
+    scores: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    *,
+    temperature: float = 1.0,
+    threshold: float = 0.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Each positive of the list against the list's negatives.
+
+        P = {j : y_j > threshold};  N = the other items
+        loss = - mean over i in P of log( exp(s_i / T) / (exp(s_i / T) + sum over j in N of exp(s_j / T)) )
+
+    van den Oord et al., "Representation Learning with Contrastive Predictive Coding" (arXiv 1807.03748); the
+    loss of DPR (Karpukhin et al., arXiv 2004.04906) with the negatives of one list. **Several positives**:
+    each has its own term, and the others are not in its denominator, so positives do not compete.
+
+    Relations: with one positive it is `softmax_cross_entropy`. `in_batch_info_nce` takes the negatives from
+    the batch.
+
+    Args:
+        scores: [lists, items].
+        targets: binary or graded labels or teacher probabilities [lists, items].
+        mask: bool [lists, items].
+        temperature: divides the scores. Cosines want a small one (0.05); logits of a classifier want 1.
+        threshold: items with a target above it are positives.
+        reduction: over the lists. A list has a loss if it has a positive and a negative.
+    """
+    check_positive("temperature", temperature)
+    scores, targets, mask = check_shapes(scores, targets, mask)
+    positive = (targets > threshold) & mask
+    # all negatives are below all positives, and no positive is below another
+    below, has_below = logsumexp_below(scores / temperature, positive.to(scores.dtype), mask)
+    terms = -functional.logsigmoid(scores / temperature - below)
+    return reduce_lists(masked_mean(terms, has_below), has_below.any(dim=-1), reduction)
+
+
+def coral(
+    scores: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    *,
+    k: int | None = 10,
+    temperature: float = 1.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Each of the top k items against the items that the teacher ranks after it.
+
+        loss = - 1/k * sum over ranks i = 1..k of log( exp(s_i / T) / sum over ranks j >= i of exp(s_j / T) )
+
+    with ranks by target. Gienapp, Deckers and Potthast, "Contrastive Ranking-Aware Learning" (CoRAL, 2023),
+    after Hoffmann et al., "Ranking Info Noise Contrastive Estimation" (AAAI 2022). Scores are inner products
+    of query and item there; any scores do. **Ties**: an item is contrasted with the items strictly below it
+    and never with its equals; those tied to the k-th item count as among the top k. The mean is over the
+    items among the top k that have an item below, which is 1/k where the k + 1 best targets differ.
+
+    Relations: `list_mle` is k = None with a sum in place of the mean.
+
+    Args:
+        scores: [lists, items].
+        targets: anything that orders the items, usually teacher scores [lists, items].
+        mask: bool [lists, items].
+        k: number of ranks that have a term; None for all.
+        temperature: divides the scores. Cosines want a small one (0.05).
+        reduction: over the lists. A list has a loss if two of its targets differ.
+    """
+    check_positive("temperature", temperature)
+    check_cutoff("k", k)
+    scores, targets, mask = check_shapes(scores, targets, mask)
+    below, has_term = logsumexp_below(scores / temperature, targets, mask)
+    if k is not None:
+        has_term = has_term & (better_count(targets, mask) < k)
+    terms = -functional.logsigmoid(scores / temperature - below)
+    return reduce_lists(masked_mean(terms, has_term), has_term.any(dim=-1), reduction)
+
+
+def in_batch_info_nce(
+    query_vectors: Tensor,
+    item_vectors: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    item_keys: Tensor,
+    query_keys: Tensor,
+    *,
+    temperature: float = 1.0,
+    threshold: float = 0.0,
+    gather: bool = False,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """InfoNCE of a dual encoder whose negatives are the items of all lists of the batch.
+
+        loss of a list = - mean over its positives i of
+            log( exp(q.d_i / T) / (exp(q.d_i / T) + sum over negatives j of exp(q.d_j / T)) )
+
+    Karpukhin et al., "Dense Passage Retrieval" (arXiv 2004.04906). The negatives of a query are all items of
+    the batch, except those whose key is the key of a known positive of that query: not the positive's own
+    duplicates in other lists, not its other positives, not the positives of another list with the same query.
+    An item text that is a negative in several lists counts as often as it occurs.
+
+    With `gather`, the items of all processes are negatives, with gradients. The mean over the processes of
+    the value with `reduction="mean"` is then the value of one process on the concatenated batch, and
+    DistributedDataParallel's averaged gradient is its gradient, whatever the number of lists on each process.
+    Every process has to call it.
+
+    Args:
+        query_vectors: floating point [lists, dimensions], finite.
+        item_vectors: floating point [lists, items, dimensions]; anything on padding.
+        targets: labels or teacher probabilities [lists, items].
+        mask: bool [lists, items].
+        item_keys: int64 [lists, items], equal for equal item texts (a hash of the text).
+        query_keys: int64 [lists], equal for equal queries.
+        temperature: divides the inner products.
+        threshold: items with a target above it are positives.
+        gather: take the items of all processes of the default process group.
+        reduction: over the lists of this process. A list has a loss if it has a positive and a negative.
+
+    Returns:
+        Scalar in float32 (float64 for float64 vectors), or [lists] for reduction "none".
+
+    Raises:
+        ValueError: on shapes or types that do not agree, or `gather` without a process group.
+    """
+    check_positive("temperature", temperature)
+    _check_vectors(query_vectors, item_vectors, targets, mask, item_keys, query_keys)
+    if gather and not (dist.is_available() and dist.is_initialized()):
+        raise ValueError("gather=True needs torch.distributed to be initialised")
+    dtype = torch.promote_types(torch.promote_types(query_vectors.dtype, item_vectors.dtype), torch.float32)
+    items = torch.where(mask[:, :, None], item_vectors, torch.zeros_like(item_vectors))
+    positive = (targets > threshold) & mask
+    keys, own_queries = item_keys.masked_fill(~mask, 0), query_keys
+    first_list = 0
+    all_items, all_positive, all_mask, all_keys, all_queries = items, positive, mask, keys, own_queries
+    if gather:
+        shape, first_list = _largest_shape(mask)
+        all_items = _AllGather.apply(_pad(items, shape))
+        numbers = _gather(_pad(torch.stack((positive.long(), mask.long(), keys), dim=-1), shape))
+        all_positive, all_mask, all_keys = numbers[..., 0] > 0, numbers[..., 1] > 0, numbers[..., 2]
+        all_queries = _gather(_pad(own_queries[:, None], (shape[0], 1)))[:, 0]
+
+    with torch.autocast(query_vectors.device.type, enabled=False):
+        flat = all_items.reshape(-1, all_items.shape[-1]).to(dtype)
+        logits = query_vectors.to(dtype) @ flat.T / temperature
+    known = _known_positives(own_queries, all_queries, all_keys, all_positive)
+    negative = all_mask.reshape(1, -1) & ~known
+    filled = logits.masked_fill(~negative, torch.finfo(dtype).min)
+    has_negative = negative.any(dim=-1)
+    against = filled.logsumexp(dim=-1).masked_fill(~has_negative, 0.0)
+
+    width = all_items.shape[1]
+    rows = torch.arange(mask.shape[0], device=mask.device)[:, None]
+    own = torch.arange(mask.shape[1], device=mask.device)[None, :] + (first_list + rows) * width
+    terms = -functional.logsigmoid(logits.gather(-1, own) - against[:, None])
+    has_loss = positive.any(dim=-1) & has_negative
+    per_list = masked_mean(terms, positive)
+    if gather and reduction == "mean":
+        count = has_loss.sum()
+        dist.all_reduce(count)
+        scale = dist.get_world_size() / count.clamp(min=1)
+        return reduce_lists(per_list, has_loss, "sum") * scale
+    return reduce_lists(per_list, has_loss, reduction)
+
+
+def _check_vectors(
+    query_vectors: Tensor,
+    item_vectors: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    item_keys: Tensor,
+    query_keys: Tensor,
+) -> None:
+    shape = mask.shape
+    agree = (
+        mask.ndim == 2
+        and query_vectors.ndim == 2
+        and item_vectors.shape == (*shape, query_vectors.shape[-1])
+        and len(query_vectors) == len(query_keys) == shape[0]
+        and targets.shape == item_keys.shape == shape
+        and query_keys.ndim == 1
+    )
+    if not agree:
+        raise ValueError(
+            "expected query_vectors [lists, d], item_vectors [lists, items, d], targets, mask and item_keys "
+            f"[lists, items], query_keys [lists]; got {tuple(query_vectors.shape)}, "
+            f"{tuple(item_vectors.shape)}, {tuple(targets.shape)}, {tuple(shape)}, {tuple(item_keys.shape)}, "
+            f"{tuple(query_keys.shape)}"
+        )
+    if mask.dtype != torch.bool or item_keys.dtype != torch.int64 or query_keys.dtype != torch.int64:
+        raise ValueError(
+            f"mask must be bool and the keys int64; got {mask.dtype}, {item_keys.dtype}, {query_keys.dtype}"
+        )
+
+
+def _known_positives(
+    own_queries: Tensor, all_queries: Tensor, all_keys: Tensor, all_positive: Tensor
+) -> Tensor:
+    """bool [own lists, all items]: the item is a known positive of the list's query, by their keys."""
+    queries, query_index = torch.unique(all_queries, return_inverse=True)
+    keys, key_index = torch.unique(all_keys, return_inverse=True)
+    table = torch.zeros(len(queries), len(keys), dtype=torch.bool, device=all_keys.device)
+    where = all_positive.nonzero(as_tuple=True)
+    table[query_index[where[0]], key_index[where]] = True
+    return table[torch.searchsorted(queries, own_queries)][:, key_index.reshape(-1)]
+
+
+def _largest_shape(mask: Tensor) -> tuple[tuple[int, int], int]:
+    """The largest [lists, items] over the processes, and the first row of this one after gathering."""
+    largest = torch.tensor(mask.shape, device=mask.device)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    lists, items = (int(n) for n in largest)
+    return (lists, items), dist.get_rank() * lists
+
+
+def _pad(values: Tensor, shape: tuple[int, int]) -> Tensor:
+    lists, items = values.shape[:2]
+    widths = [0, 0] * (values.ndim - 2) + [0, shape[1] - items, 0, shape[0] - lists]
+    return functional.pad(values, widths).contiguous()
+
+
+def _gather(values: Tensor) -> Tensor:
+    """All processes' equally shaped values, one after the other."""
+    parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, values)
+    return torch.cat(parts)
+
+
+class _AllGather(torch.autograd.Function):
+    """`_gather` whose gradient is the sum of what all processes have for this process's values."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.rows = len(values)
+        return _gather(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.narrow(0, dist.get_rank() * ctx.rows, ctx.rows)
+
+
+@register
+class InfoNCE(RankingLoss):
+    """Module of `info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5."""
+
+    name: ClassVar[str] = "info_nce"
+
+    def __init__(self, temperature: float = 1.0, threshold: float = 0.0) -> None:
+        super().__init__()
+        self.temperature = check_positive("temperature", temperature)
+        self.threshold = threshold
+
+    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+        return info_nce(scores, targets, mask, temperature=self.temperature, threshold=self.threshold)
+
+
+@register
+class CoRAL(RankingLoss):
+    """Module of `coral`. Targets: anything that orders the items, usually teacher scores."""
+
+    name: ClassVar[str] = "coral"
+
+    def __init__(self, k: int | None = 10, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.k = check_cutoff("k", k)
+        self.temperature = check_positive("temperature", temperature)
+
+    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+        return coral(scores, targets, mask, k=self.k, temperature=self.temperature)

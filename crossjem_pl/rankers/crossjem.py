@@ -1,0 +1,250 @@
+"""CROSS-JEM: all items of a query scored in one pass over the union of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import heads
+from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.heads import Contributions, JointTokens, LinearHead, ScoringHead
+from crossjem_pl.rankers.item_layers import ItemLayers
+from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, load_encoder
+from crossjem_pl.text import PassOrder, Ragged, leading_items, plan_passes, token_union
+
+__all__ = ["CrossJEM", "JointBatch"]
+
+
+@dataclass
+class JointBatch(Batch):
+    """P passes of S positions `[CLS] query [SEP] union`, and flat indices into the P*S positions.
+
+    Args:
+        input_ids, attention_mask, segment_ids: int64 [P, S].
+        position_ids: int64 [P, S], or None for the encoder's own.
+        query_token, query_pass: int64 [K]; see `JointTokens`.
+        sep_token: int64 [P].
+        item_slot: int64 [I], place of each item in the flattened [lists, max_items].
+        item_pass: int64 [I].
+        pair_token, pair_item, pair_position: int64 [pairs], the distinct tokens of each item.
+        own_token, own_item, own_position: int64 [item tokens], every token of each item in its order.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    segment_ids: Tensor
+    position_ids: Tensor | None
+    query_token: Tensor
+    query_pass: Tensor
+    sep_token: Tensor
+    item_slot: Tensor
+    item_pass: Tensor
+    pair_token: Tensor
+    pair_item: Tensor
+    pair_position: Tensor
+    own_token: Tensor
+    own_item: Tensor
+    own_position: Tensor
+
+
+@register
+class CrossJEM(NeuralRanker):
+    """CROSS-JEM (Paliwal et al., 2024): `[CLS] q [SEP] u_1..u_M`, u = the distinct item tokens, ascending.
+
+    Lists that exceed `max_items_per_pass` or `max_union_tokens` are split into passes that run in one batch; no
+    token is dropped. Texts longer than their own limits are cut and counted.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and [SEP].
+        head: how token embeddings become scores; the paper's `LinearHead` by default.
+        item_layers: encoder layers that run inside each item after the joint ones (0: the paper's form).
+        union_positions: "sequential", the encoder's own positions (the paper), or "shared", one position for all
+            union tokens, which makes the union a set and lets it be longer than the position table.
+        max_query_tokens: limit of a query.
+        max_item_tokens: limit of an item.
+        max_items_per_pass: N of the paper.
+        max_union_tokens: L_u of the paper.
+        pass_order: how items of a split list are put into passes, see `plan_passes`.
+        options: how the encoder is loaded, see `EncoderOptions`.
+
+    Raises:
+        ValueError: on limits that contradict each other or the encoder's number of positions.
+    """
+
+    name = "crossjem"
+
+    def __init__(
+        self,
+        encoder: str,
+        head: ScoringHead | None = None,
+        item_layers: int = 0,
+        union_positions: Literal["sequential", "shared"] = "sequential",
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        max_items_per_pass: int = 100,
+        max_union_tokens: int = 262,
+        pass_order: PassOrder = "sorted",
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        init_args = init_arguments(locals(), options)
+        head = head or LinearHead()
+        init_args["head"] = {"class": type(head).__name__, "init_args": head.init_args}
+        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
+        self.encoder = load_encoder(encoder, options)
+        if getattr(self.encoder, "pooler", None) is not None:
+            self.encoder.pooler = None  # [CLS] is not pooled; a pooler would only be dead weight
+        self.union_positions = union_positions
+        self.max_items_per_pass = max_items_per_pass
+        self.max_union_tokens = max_union_tokens
+        self.pass_order = pass_order
+        self._check_limits()
+        width = int(self.encoder_config.hidden_size)
+        self.head = head
+        self.head.build(width)
+        self.item_layers = ItemLayers(self.encoder, item_layers, max_item_tokens) if item_layers else None
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        return self.encoder.config  # type: ignore[return-value]
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.encoder] if self.item_layers is None else [self.encoder, self.item_layers]
+
+    @classmethod
+    def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
+        head = init_args["head"]
+        built = getattr(heads, head["class"])(**head["init_args"])
+        return super().from_folder(folder, {**init_args, "head": built})
+
+    def one_pass_items(self, ranking_list: RankingList) -> int:
+        items = self.encode_items([ranking_list]).tokens
+        return leading_items(items, self.max_items_per_pass, self.max_union_tokens)
+
+    def collate(self, lists: Sequence[RankingList]) -> JointBatch:
+        mask = item_mask(lists)
+        queries, items = self.encode_queries(lists), self.encode_items(lists)
+        counts = np.array([len(one) for one in lists])
+        item_pass, list_of_pass = self._plan(items.tokens, counts)
+        passes = len(list_of_pass)
+        union = token_union(items.tokens, item_pass, passes)
+
+        query_rows = [queries.tokens.row(i) for i in list_of_pass]
+        pass_queries = Ragged.from_rows(query_rows)
+        start = pass_queries.lengths + 2  # where the union begins: after [CLS], the query and [SEP]
+        lengths = start + union.tokens.lengths
+        width = int(lengths.max())
+        columns = np.arange(width)
+        input_ids = np.full((passes, width), self.tokenizer.hf.pad_token_id or 0, dtype=np.int64)
+        input_ids[:, 0] = self.tokenizer.hf.cls_token_id
+        query_pass, query_column = pass_queries.row_of, pass_queries.position_of + 1
+        input_ids[query_pass, query_column] = pass_queries.values
+        rows = np.arange(passes)
+        input_ids[rows, start - 1] = self.tokenizer.hf.sep_token_id
+        union_pass = union.tokens.row_of
+        input_ids[union_pass, start[union_pass] + union.tokens.position_of] = union.tokens.values
+
+        position_ids = None
+        if self.union_positions == "shared":
+            position_ids = torch.from_numpy(np.minimum(columns[None, :], start[:, None]))
+        offset = item_pass * width + start[item_pass]  # flat position of the first union token of each item's pass
+        own_item = items.tokens.row_of
+        slot = np.flatnonzero(mask.numpy().ravel())
+        return JointBatch(
+            item_mask=mask,
+            truncated_items=items.truncated,
+            truncated_queries=queries.truncated,
+            input_ids=torch.from_numpy(input_ids),
+            attention_mask=torch.from_numpy((columns[None, :] < lengths[:, None]).astype(np.int64)),
+            segment_ids=torch.from_numpy((columns[None, :] >= start[:, None]).astype(np.int64)),
+            position_ids=position_ids,
+            query_token=torch.from_numpy(query_pass * width + query_column),
+            query_pass=torch.from_numpy(query_pass),
+            sep_token=torch.from_numpy(rows * width + start - 1),
+            item_slot=torch.from_numpy(slot),
+            item_pass=torch.from_numpy(item_pass),
+            pair_token=torch.from_numpy(offset[union.pair_item] + union.pair_position),
+            pair_item=torch.from_numpy(union.pair_item),
+            pair_position=torch.from_numpy(union.pair_first),
+            own_token=torch.from_numpy(offset[own_item] + union.occurrence),
+            own_item=torch.from_numpy(own_item),
+            own_position=torch.from_numpy(items.tokens.position_of),
+        )
+
+    def forward(self, batch: JointBatch) -> Tensor:
+        scores = self._score(self.head, batch)
+        flat = torch.zeros(batch.item_mask.numel(), dtype=torch.float32, device=scores.device)
+        return flat.index_copy(0, batch.item_slot, scores).view(batch.item_mask.shape)
+
+    def contributions(self, batch: JointBatch) -> tuple[JointTokens, Contributions]:
+        """The exact decomposition of every score of `batch`, with the tokens that it speaks of."""
+        with torch.autocast(batch.input_ids.device.type, enabled=False):
+            tokens = self._tokens(batch)
+            return tokens, self.head.contributions(tokens)
+
+    def _score(self, head: ScoringHead, batch: JointBatch) -> Tensor:
+        tokens = self._tokens(batch)
+        with torch.autocast(batch.input_ids.device.type, enabled=False):
+            return head(tokens)
+
+    def _tokens(self, batch: JointBatch) -> JointTokens:
+        hidden = encode_tokens(
+            self.encoder, batch.input_ids, batch.attention_mask, batch.segment_ids, batch.position_ids
+        )
+        passes, width, size = hidden.shape
+        joint = hidden.reshape(passes * width, size)
+        pair_token, pair_item, pair_position = batch.pair_token, batch.pair_item, batch.pair_position
+        embeddings = item_embeddings = joint.float()
+        if self.item_layers is not None:
+            own = self.item_layers(joint, batch.own_token, batch.own_item, batch.own_position, len(batch.item_pass))
+            item_embeddings = own.float()
+            pair_token = torch.arange(len(batch.own_token), device=joint.device)
+            pair_item, pair_position = batch.own_item, batch.own_position
+        return JointTokens(
+            embeddings=embeddings,
+            query_token=batch.query_token,
+            query_pass=batch.query_pass,
+            cls_token=torch.arange(passes, device=joint.device) * width,
+            sep_token=batch.sep_token,
+            item_pass=batch.item_pass,
+            item_embeddings=item_embeddings,
+            pair_token=pair_token,
+            pair_item=pair_item,
+            pair_position=pair_position,
+        )
+
+    def _plan(self, items: Ragged, counts: np.ndarray) -> tuple[np.ndarray, list[int]]:
+        """The pass of every item over the whole batch, and the list of every pass."""
+        item_pass = np.empty(len(items.lengths), dtype=np.int64)
+        list_of_pass: list[int] = []
+        begin = 0
+        for i, count in enumerate(counts):
+            own = items.slice(begin, begin + int(count))
+            plan = plan_passes(own, self.max_items_per_pass, self.max_union_tokens, self.pass_order)
+            item_pass[begin : begin + int(count)] = plan + len(list_of_pass)
+            list_of_pass += [i] * (int(plan.max()) + 1)
+            begin += int(count)
+        return item_pass, list_of_pass
+
+    def _check_limits(self) -> None:
+        if self.max_items_per_pass < 1:
+            raise ValueError(f"max_items_per_pass must be at least 1, got {self.max_items_per_pass}")
+        if self.max_union_tokens < self.max_item_tokens:
+            raise ValueError(
+                f"max_union_tokens={self.max_union_tokens} cannot hold one item of max_item_tokens={self.max_item_tokens}"
+            )
+        union = 1 if self.union_positions == "shared" else self.max_union_tokens
+        needed = self.max_query_tokens + 2 + union
+        available = getattr(self.encoder_config, "max_position_embeddings", needed)
+        if needed > available:
+            raise ValueError(
+                f"max_query_tokens={self.max_query_tokens} + 2 + max_union_tokens={self.max_union_tokens} need "
+                f"{needed} positions, the encoder has {available}; lower a limit or use union_positions='shared'"
+            )

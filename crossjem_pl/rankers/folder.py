@@ -1,0 +1,81 @@
+"""Model folders: `model.safetensors`, `config.json` and the tokenizer's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+import crossjem_pl
+from crossjem_pl.rankers.base import RANKERS, Ranker
+
+__all__ = ["load_ranker", "save_ranker"]
+
+_KEY = "crossjem_pl"
+
+
+def save_ranker(ranker: Ranker, folder: str | Path) -> None:
+    """Writes `ranker` to `folder`, made if absent. Nothing in it is pickled.
+
+    `config.json` holds the encoder's Hugging Face configuration and, under `crossjem_pl`, the ranker's name and
+    init arguments; `model.safetensors` all weights.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = ranker.save_assets(str(folder))
+    config[_KEY] = {"version": crossjem_pl.__version__, "ranker": ranker.name, "init_args": ranker.init_args}
+    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    # a tensor of its own for each name: safetensors refuses shared storage, and tied weights are tied again at load
+    state = {name: value.detach().contiguous().clone() for name, value in ranker.state_dict().items()}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def load_ranker(name: str) -> Ranker:
+    """The ranker of a model folder, or of a hub repository with such files.
+
+    Raises:
+        FileNotFoundError: if there is no such folder and the hub cannot be reached; says what to do.
+        ValueError: if the folder does not hold one of our models, or its ranker is unknown.
+    """
+    folder = _local_folder(name)
+    config = _read_config(folder)
+    if _KEY not in config:
+        raise ValueError(
+            f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. To start from a plain "
+            "encoder, give it as `encoder` of a ranker and train"
+        )
+    own = config[_KEY]
+    if own["ranker"] not in RANKERS:
+        raise ValueError(f"{folder}: unknown ranker {own['ranker']!r}; there are {', '.join(sorted(RANKERS))}")
+    ranker = RANKERS[own["ranker"]].from_folder(str(folder), own["init_args"])
+    ranker.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+    return ranker
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.exists():
+        raise ValueError(f"{folder} has no config.json, so it is not a model folder")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+
+
+def _local_folder(name: str) -> Path:
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise FileNotFoundError(
+            f"no model {name!r}: there is no such folder and the Hugging Face hub did not give it. Train one with "
+            "`lightning fit` (it is written to <run folder>/model), or download its files into a folder and give "
+            f"that path. The hub said: {str(error).splitlines()[0]}"
+        ) from error

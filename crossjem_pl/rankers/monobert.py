@@ -1,0 +1,128 @@
+"""monoBERT: the pointwise cross-encoder, one pass per (query, item) pair. The standard and the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, PretrainedConfig
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.pretrained import EncoderOptions, has_segments, load_encoder
+
+__all__ = ["MonoBERT", "PairBatch"]
+
+
+@dataclass
+class PairBatch(Batch):
+    """Pairs `[CLS] query [SEP] item [SEP]`, sorted by length and cut into groups of similar length.
+
+    Args:
+        groups: dicts of `input_ids`, `attention_mask`, `token_type_ids`, int64 [pairs of the group, length].
+        slots: int64 [all pairs], place of each pair in the flattened [lists, max_items], in the groups' order.
+    """
+
+    groups: list[dict[str, Tensor]]
+    slots: Tensor
+
+
+@register
+class MonoBERT(NeuralRanker):
+    """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item [SEP]`.
+
+    It is transformers' sequence classifier with one label, so that every family's own pooling and head is used.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
+        max_query_tokens: limit of a query.
+        max_item_tokens: limit of an item.
+        pairs_per_pass: pairs that go through the encoder together; they are sorted by length first.
+        options: how the encoder is loaded, see `EncoderOptions`.
+    """
+
+    name = "monobert"
+
+    def __init__(
+        self,
+        encoder: str,
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        pairs_per_pass: int = 32,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
+        if pairs_per_pass < 1:
+            raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
+        self.pairs_per_pass = pairs_per_pass
+        self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
+        self._segments = has_segments(self.model)
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        return self.model.config  # type: ignore[return-value]
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.model.base_model]  # type: ignore[list-item]
+
+    def collate(self, lists: Sequence[RankingList]) -> PairBatch:
+        mask = item_mask(lists)
+        queries, items = self.encode_queries(lists), self.encode_items(lists)
+        list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+        query_length = queries.tokens.lengths[list_of_item]
+        lengths = query_length + items.tokens.lengths + 3
+        order = np.argsort(lengths, kind="stable")
+        query_rows = queries.tokens.padded(0)
+        item_rows = items.tokens.padded(0)
+        groups = []
+        for first in range(0, len(order), self.pairs_per_pass):
+            chosen = order[first : first + self.pairs_per_pass]
+            groups.append(
+                self._pairs(
+                    query_rows[list_of_item[chosen]],
+                    query_length[chosen],
+                    item_rows[chosen],
+                    items.tokens.lengths[chosen],
+                )
+            )
+        slots = np.flatnonzero(mask.numpy().ravel())[order]
+        return PairBatch(mask, items.truncated, queries.truncated, groups, torch.from_numpy(slots))
+
+    def forward(self, batch: PairBatch) -> Tensor:
+        scores = torch.cat([self.model(**group).logits[:, 0].float() for group in batch.groups])
+        flat = torch.zeros(batch.item_mask.numel(), dtype=torch.float32, device=scores.device)
+        return flat.index_copy(0, batch.slots, scores).view(batch.item_mask.shape)
+
+    def _pairs(
+        self, queries: np.ndarray, query_length: np.ndarray, items: np.ndarray, item_length: np.ndarray
+    ) -> dict[str, Tensor]:
+        """Padded pairs from padded queries and items, all rows at once."""
+        tokenizer = self.tokenizer.hf
+        rows = np.arange(len(queries))
+        lengths = query_length + item_length + 3
+        width = int(lengths.max())
+        column = np.arange(width)[None, :]
+        item_start = (query_length + 2)[:, None]
+        ids = np.full((len(rows), width), tokenizer.pad_token_id or 0, dtype=np.int64)
+        ids[:, 0] = tokenizer.cls_token_id
+        in_query = (column >= 1) & (column <= query_length[:, None])
+        in_item = (column >= item_start) & (column < item_start + item_length[:, None])
+        query_at = np.arange(queries.shape[1])[None, :] < query_length[:, None]
+        item_at = np.arange(items.shape[1])[None, :] < item_length[:, None]
+        ids[in_query] = queries[query_at]
+        ids[in_item] = items[item_at]
+        ids[rows, query_length + 1] = tokenizer.sep_token_id
+        ids[rows, lengths - 1] = tokenizer.sep_token_id
+        group = {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy((column < lengths[:, None]).astype(np.int64)),
+        }
+        if self._segments:
+            inside = (column >= item_start) & (column < lengths[:, None])
+            group["token_type_ids"] = torch.from_numpy(inside.astype(np.int64))
+        return group

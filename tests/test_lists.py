@@ -1,0 +1,139 @@
+"""RankingList: what it accepts, what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossjem_pl.lists import RankingList
+
+
+def make(**changes: Any) -> RankingList:
+    values: dict[str, Any] = {
+        "query_id": "q7",
+        "query": "red shoes",
+        "item_ids": ("a", "b", "c"),
+        "items": ("red shoe", "blue shoe", "red hat"),
+        "labels": (2, 1, 0),
+        "scores": (0.9, 0.5, 0.1),
+    }
+    return RankingList(**(values | changes))
+
+
+def test_fields_become_tuples_of_floats() -> None:
+    one = make(item_ids=["a", "b", "c"], items=["x", "y", "z"], labels=[True, 1, 0.5], scores=[-3, 0, 2.5])
+    assert one.item_ids == ("a", "b", "c")
+    assert one.items == ("x", "y", "z")
+    assert one.labels == (1.0, 1.0, 0.5)
+    assert one.scores == (-3.0, 0.0, 2.5)
+    assert [type(v) for v in (*one.labels, *one.scores)] == [float] * 6
+    assert len(one) == 3
+
+
+def test_numpy_scalars_are_numbers() -> None:
+    one = make(labels=list(np.array([0, 1, 2])), scores=list(np.array([0.1, 0.2, 0.3], dtype=np.float32)))
+    assert one.labels == (0.0, 1.0, 2.0)
+    assert one.scores == tuple(float(np.float32(v)) for v in (0.1, 0.2, 0.3))
+    assert {type(v) for v in (*one.labels, *one.scores)} == {float}
+
+
+def test_labels_and_scores_are_optional() -> None:
+    one = make(labels=None, scores=None)
+    assert one.labels is None
+    assert one.scores is None
+
+
+def test_is_a_frozen_value() -> None:
+    one = make()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.query = "other"  # type: ignore[misc]
+    assert one == make(item_ids=["a", "b", "c"])
+    assert hash(one) == hash(make())
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_repeated_texts_are_no_error_only_repeated_ids_are() -> None:
+    assert make(items=("same", "same", "same")).items == ("same", "same", "same")
+
+
+@pytest.mark.parametrize("text", ["日本語", "a\tb", "café ☕", "x\u2028y", " padded "])
+def test_any_text_that_is_not_blank_is_kept_as_it_stands(text: str) -> None:
+    one = make(query=text, items=(text, "b", "c"))
+    assert one.query == text
+    assert one.items[0] == text
+
+
+BAD = [
+    ("query_id", "", "non-empty string"),
+    ("query_id", "  ", "non-empty string"),
+    ("query_id", 7, "non-empty string, got 7"),
+    ("query_id", None, "non-empty string, got None"),
+    ("query", "", "non-empty string"),
+    ("query", "\t\n", "non-empty string"),
+    ("query", None, "non-empty string"),
+    ("items", (), "no items"),
+    ("items", ("x", "", "z"), "position 1: expected a non-empty string, got ''"),
+    ("items", ("x", "y", " \u3000"), "position 2"),
+    ("items", ("x", None, "z"), "position 1: expected a non-empty string, got None"),
+    ("items", ("x", b"y", "z"), "position 1"),
+    ("items", "xyz", "expected a sequence, got str"),
+    ("items", {"x", "y", "z"}, "expected a sequence, got set"),
+    ("items", None, "expected a sequence, got NoneType"),
+    ("item_ids", ("a", "b"), "2 ids for 3 items"),
+    ("item_ids", ("a", "b", "a"), "id 'a' occurs more than once"),
+    ("item_ids", ("a", "", "c"), "position 1"),
+    ("item_ids", (1, 2, 3), "position 0: expected a non-empty string, got 1"),
+    ("item_ids", "abc", "expected a sequence, got str"),
+    ("item_ids", None, "expected a sequence, got NoneType"),
+    ("labels", (1, 0), "2 values for 3 items"),
+    ("labels", (), "0 values for 3 items"),
+    ("labels", (1, 0, math.nan), "position 2: expected a finite number, got nan"),
+    ("labels", (math.inf, 0, 1), "position 0: expected a finite number, got inf"),
+    ("labels", (1, None, 0), "position 1: expected a number, got None"),
+    ("labels", (1, "0", 0), "position 1: expected a finite number, got '0'"),
+    ("labels", (1, "high", 0), "position 1: expected a number, got 'high'"),
+    ("labels", "110", "expected a sequence, got str"),
+    ("labels", 1.0, "expected a sequence, got float"),
+    ("scores", (0.1,), "1 values for 3 items"),
+    ("scores", (0.1, -math.inf, 0.2), "position 1: expected a finite number, got -inf"),
+    ("scores", (0.1, [0.2], 0.3), "position 1: expected a number"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "problem"), BAD)
+def test_bad_input_names_list_field_and_problem(field: str, value: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match="field") as caught:
+        make(**{field: value})
+    message = str(caught.value)
+    shown = value if field == "query_id" else "q7"
+    assert message.startswith(f"list {shown!r}, field {field!r}: ")
+    assert problem in message
+
+
+def test_from_texts_numbers_the_items() -> None:
+    one = RankingList.from_texts("red", ["a", "b"])
+    assert one == RankingList("query", "red", ("0", "1"), ("a", "b"))
+    assert RankingList.from_texts("red", ["a"], query_id="q").query_id == "q"
+    with pytest.raises(ValueError, match="no items"):
+        RankingList.from_texts("red", [])
+
+
+def test_select_reorders_every_field_together() -> None:
+    picked = make().select([2, 0])
+    assert picked == RankingList("q7", "red shoes", ("c", "a"), ("red hat", "red shoe"), (0, 2), (0.1, 0.9))
+    bare = make(labels=None, scores=None).select(range(1))
+    assert bare == RankingList("q7", "red shoes", ("a",), ("red shoe",))
+
+
+def test_select_refuses_what_makes_no_list() -> None:
+    with pytest.raises(ValueError, match="no items"):
+        make().select([])
+    with pytest.raises(ValueError, match="more than once"):
+        make().select([0, 0])
+    with pytest.raises(IndexError):
+        make().select([3])
