@@ -120,6 +120,11 @@ class ListLoader:
         """The object whose `set_epoch` the trainer calls before every epoch."""
         return self
 
+    @property
+    def batch_sampler(self) -> ListLoader:
+        """The same object again: the trainer looks at both names."""
+        return self
+
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 

@@ -12,6 +12,7 @@ import ir_measures
 import numpy as np
 import pandas as pd
 
+from crossjem_pl.data.formats import ranked
 from crossjem_pl.evaluation.per_list import parse_measures
 
 __all__ = ["Evaluation", "evaluate_run", "rank_items"]
@@ -110,9 +111,7 @@ def evaluate_run(
 
 def rank_items(scores: Mapping[str, float]) -> list[str]:
     """Item ids best first: score descending as float32, equal scores by item id descending (trec_eval)."""
-    items = sorted(scores, reverse=True)
-    values = np.array([scores[item] for item in items], dtype=np.float64).astype(np.float32)
-    return [items[position] for position in np.argsort(-values, kind="stable")]
+    return ranked({item: float(np.float32(score)) for item, score in scores.items()})
 
 
 def _untied(query: str, scores: Mapping[str, float]) -> dict[str, float]:

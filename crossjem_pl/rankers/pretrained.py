@@ -119,7 +119,7 @@ def load_encoder(
                 module.p = dropout
     if options.get("freeze_embeddings"):
         model.get_input_embeddings().requires_grad_(False)
-    return model
+    return model.train()  # transformers hands out models in eval mode
 
 
 def encode_tokens(

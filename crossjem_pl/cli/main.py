@@ -1,0 +1,87 @@
+"""Dispatches the command line; expected mistakes end in one message, not in a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+__all__ = ["COMMANDS", "main"]
+
+TRAINING = {
+    "fit": "train a ranker (-c config.yaml, repeatable; later files win)",
+    "validate": "evaluate on the validation lists",
+    "test": "evaluate on the test lists (the validation lists if there are none)",
+    "predict": "score lists and write a TREC run",
+}
+COMMANDS = {
+    "rank": "rank items for a query with a trained model",
+    "simulate": "write simulated sponsored-search lists",
+    "convert": "convert ranking lists between file layouts",
+    "evaluate": "metrics of a TREC run against judgements",
+    "teach": "write a model's scores of lists, to distil from",
+    "compare": "one table of several runs, with significance",
+}
+"""Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit status: 0, or 2 after a mistake in the input."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    _quiet_libraries()
+    try:
+        if args and args[0] in TRAINING:
+            from crossjem_pl.cli.training import run_training
+
+            run_training(args)
+        else:
+            _run_command(args)
+    except (ValueError, OSError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _run_command(args: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="crossjem",
+        description="Re-rank short texts: train, evaluate, compare and use CROSS-JEM and its baselines.",
+        epilog="`crossjem COMMAND --help` describes a command. `lightning` and `python -m crossjem_pl` are the same.",
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in TRAINING.items():
+        subparsers.add_parser(name, help=text, add_help=False)
+    chosen = args[0] if args and args[0] in COMMANDS else None
+    for name, text in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == chosen:  # the other commands' modules need not be imported
+            _module(name).add_arguments(sub)
+    parsed = parser.parse_args(args)
+    _module(parsed.command).run(parsed)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"crossjem_pl.cli.{name}")
+
+
+def _quiet_libraries() -> None:
+    """Hides what libraries print and a user cannot act on."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: "litlogger" not in record.getMessage() and "litmodels" not in record.getMessage()
+    )
+    warnings.filterwarnings("ignore", message=".*args parameter is intended to run from within Python.*")
+    warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
+    warnings.filterwarnings("ignore", message=".*instantiate_classes.*deprecated.*")

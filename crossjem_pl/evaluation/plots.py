@@ -1,0 +1,215 @@
+"""Plots of a comparison as SVG. matplotlib, from the extra `plots`, is imported only when one is drawn."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crossjem_pl.evaluation import wording
+from crossjem_pl.evaluation.results import Comparison, SystemResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["MISSING", "Plot", "available", "draw"]
+
+MISSING = "Plots need matplotlib: pip install 'crossjem_pl[plots]'."
+
+_BASELINE, _SYSTEM, _LOSS = "#8a94a3", "#2563a8", "#c4610c"  # told apart by colour-blind readers and in grey
+_INK, _GRID = "#1c2430", "#d9dee5"
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "crossjem_pl",
+    "text.parse_math": False,
+    "font.size": 10.0,
+    "text.color": _INK,
+    "axes.edgecolor": _GRID,
+    "axes.labelcolor": _INK,
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One SVG document with a description for readers who do not see it."""
+
+    svg: str
+    description: str
+
+
+def available() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(comparison: Comparison) -> list[Plot]:
+    """Means with intervals per metric, accuracy against size and training time, differences per query.
+
+    Accuracy is drawn against what at least two systems tell. The first metric is the one drawn against cost
+    and per query.
+
+    Raises:
+        ModuleNotFoundError: without matplotlib (see `available`).
+    """
+    plots = [_means(comparison, metric) for metric in comparison.metrics]
+    costs = (("parameters", "Parameters"), ("train_seconds", "Training time"))
+    for field, label in costs:
+        known = [system for system in comparison.systems if getattr(system, field)]
+        if len(known) > 1:
+            plots.append(_against_cost(comparison, known, field, label))
+    return plots + [_per_query(comparison, system) for system in comparison.others]
+
+
+def _means(comparison: Comparison, metric: str) -> Plot:
+    systems = sorted(comparison.systems, key=lambda system: system.metrics[metric].mean)
+    found = [system.metrics[metric] for system in systems]
+    means = np.array([one.mean for one in found])
+    spread = np.array([[one.mean - one.low for one in found], [one.high - one.mean for one in found]])
+
+    def paint(axes: Axes) -> None:
+        colours = [_BASELINE if system.name == comparison.baseline else _SYSTEM for system in systems]
+        axes.barh(range(len(systems)), means, height=0.62, color=colours)
+        axes.errorbar(
+            means,
+            range(len(systems)),
+            xerr=np.clip(spread, 0, None),
+            fmt="none",
+            ecolor=_INK,
+            elinewidth=1.1,
+            capsize=3,
+        )
+        for row, one in enumerate(found):
+            axes.annotate(
+                wording.number(one.mean),
+                (max(one.high, one.mean), row),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+            )
+        axes.set_yticks(range(len(systems)), [_wrapped(system.name) for system in systems])
+        axes.set_xlim(0, 1.18 * max(max(one.high for one in found), 0.01))
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.set_title(f"{metric}, mean and 95% interval")
+
+    values = "; ".join(
+        f"{system.name} {wording.number(system.metrics[metric].mean)}" for system in systems[::-1]
+    )
+    return _plot(paint, 0.9 + 0.42 * len(systems), f"{metric} of each system: {values}")
+
+
+def _against_cost(comparison: Comparison, systems: list[SystemResult], field: str, label: str) -> Plot:
+    metric = comparison.metrics[0]
+    systems = sorted(systems, key=lambda system: system.metrics[metric].mean)
+    read: Callable[[Any], str] = wording.parameters if field == "parameters" else wording.training_time
+
+    def paint(axes: Axes) -> None:
+        from matplotlib.ticker import FuncFormatter, NullFormatter
+
+        costs = [float(getattr(system, field)) for system in systems]
+        middle = float(np.sqrt(min(costs) * max(costs)))
+        for cost, system in zip(costs, systems, strict=True):
+            found = system.metrics[metric]
+            colour = _BASELINE if system.name == comparison.baseline else _SYSTEM
+            spread = np.clip([[found.mean - found.low], [found.high - found.mean]], 0, None)
+            axes.errorbar(
+                cost, found.mean, yerr=spread, fmt="o", color=colour, ms=7, elinewidth=1.1, capsize=3
+            )
+            right = cost <= middle
+            axes.annotate(
+                _wrapped(system.name),
+                (cost, found.mean),
+                xytext=(8 if right else -8, 0),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="center",
+                fontsize=9,
+            )
+        axes.set_xscale("log")
+        axes.set_xlim(min(costs) / 1.6, max(costs) * 1.6)
+        axes.set_xticks(_ticks(costs))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: read(value)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_tick_params(which="minor", size=0)
+        axes.set_xlabel(label)
+        axes.set_title(f"{metric} against {label.lower()}")
+
+    values = "; ".join(
+        f"{system.name} {wording.number(system.metrics[metric].mean)} at {read(getattr(system, field))}"
+        for system in systems[::-1]
+    )
+    return _plot(paint, 3.4, f"{metric} against {label.lower()}: {values}")
+
+
+def _per_query(comparison: Comparison, system: SystemResult) -> Plot:
+    metric = comparison.metrics[0]
+    values = comparison.per_query
+    differences = (values[system.name, metric] - values[comparison.baseline, metric]).to_numpy(
+        dtype=np.float64
+    )
+    found = system.metrics[metric].difference
+    counts = found.counts if found is not None else None
+    gains, losses = differences[differences > 1e-9], differences[differences < -1e-9]
+    tied = len(differences) - len(gains) - len(losses)
+
+    def paint(axes: Axes) -> None:
+        reach = max(float(np.abs(differences).max()), 1e-3)
+        edges = np.linspace(0, reach, 11)
+        axes.hist(gains, bins=list(edges), color=_SYSTEM, label=f"better: {len(gains):,}")
+        axes.hist(losses, bins=list(-edges[::-1]), color=_LOSS, label=f"worse: {len(losses):,}")
+        axes.axvline(0, color=_INK, linewidth=1)
+        axes.set_xlabel(f"{metric} of {_wrapped(system.name)} minus {_wrapped(comparison.baseline)}")
+        axes.set_ylabel("queries")
+        axes.set_title(f"{_wrapped(system.name)} per query ({tied:,} equal, not drawn)")
+        axes.legend(frameon=False, fontsize=9)
+        axes.grid(visible=False, axis="x")
+
+    described = (
+        "" if counts is None else f": {counts.wins} better, {counts.ties} equal, {counts.losses} worse"
+    )
+    return _plot(
+        paint,
+        3.1,
+        f"Differences per query in {metric}, {system.name} against {comparison.baseline}{described}",
+    )
+
+
+def _ticks(costs: list[float]) -> list[float]:
+    """Up to five numbers over the range, evenly spaced on a logarithmic axis."""
+    count = 2 if max(costs) / min(costs) < 4 else 4
+    return sorted({float(f"{tick:.1g}") for tick in np.geomspace(min(costs), max(costs), count)})
+
+
+def _plot(paint: Callable[[Axes], None], height: float, description: str) -> Plot:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6, height), layout="constrained")
+        paint(figure.add_subplot())
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    return Plot(stream.getvalue(), description)
+
+
+def _wrapped(name: str) -> str:
+    return "\n".join(textwrap.wrap(name, 26)) or name

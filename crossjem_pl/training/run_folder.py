@@ -1,0 +1,174 @@
+"""What a run leaves on disk: model folder, TREC runs, metrics table, summary."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+
+from crossjem_pl.data.formats import write_list_qrels, write_lists, write_run
+from crossjem_pl.data.module import RankingDataModule, Stage
+from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.training.module import RankingModule
+
+__all__ = ["RunFolder", "describe_machine", "set_aside_metrics"]
+
+
+class RunFolder(Callback):
+    """Writes the results of a run into its folder (the trainer's `default_root_dir`).
+
+    After every validation that is the best so far by the first of the module's metrics: `model/`, `val.trec`,
+    `val_metrics.json` and `.md`. After `test`: the same for "test", without the model. `summary.json` is kept
+    up to date: ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage.
+    Runs without validation lists export the model when training ends.
+    """
+
+    def __init__(self) -> None:
+        self.best: float | None = None
+        self.seconds = 0.0
+        self._started: float | None = None
+        self._exported = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "seconds": self._elapsed(), "exported": self._exported}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self.seconds = state_dict["best"], state_dict["seconds"]
+        self._exported = state_dict["exported"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or trainer.fast_dev_run or not trainer.is_global_zero:
+            return
+        assert isinstance(pl_module, RankingModule)
+        monitored = trainer.callback_metrics.get(f"val/{pl_module.metrics[0]}")
+        value = None if monitored is None else float(monitored)
+        if value is not None and self.best is not None and value <= self.best:
+            return
+        self.best = value
+        self._write_stage(trainer, pl_module, "val")
+        if trainer.state.fn == "fit":
+            self._export(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.seconds, self._started = self._elapsed(), None
+        if trainer.fast_dev_run or not trainer.is_global_zero:
+            return
+        assert isinstance(pl_module, RankingModule)
+        if not self._exported:
+            self._export(trainer, pl_module)
+        self._summarise(trainer, pl_module, None)
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and not trainer.fast_dev_run:
+            assert isinstance(pl_module, RankingModule)
+            self._write_stage(trainer, pl_module, "test")
+
+    def _export(self, trainer: Trainer, module: RankingModule) -> None:
+        save_ranker(module.ranker, self._root(trainer) / "model")
+        self._exported = True
+
+    def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage) -> None:
+        root = self._root(trainer)
+        run = module.runs[stage]
+        write_run(run, root / f"{stage}.trec", tag=module.ranker.name)
+        lists = self._lists(trainer, stage)
+        evaluation = None
+        if lists and all(one.labels is not None for one in lists):
+            write_lists(lists, root / f"{stage}_lists.parquet")
+            if all(float(label).is_integer() for one in lists for label in one.labels or ()):
+                write_list_qrels(lists, root / f"{stage}.qrels")
+                evaluation = self._evaluate(module, lists, run)
+                text = json.dumps(evaluation.to_dict(), indent=2, ensure_ascii=False)
+                (root / f"{stage}_metrics.json").write_text(text + "\n", encoding="utf-8")
+                (root / f"{stage}_metrics.md").write_text(evaluation.to_markdown(), encoding="utf-8")
+        self._summarise(trainer, module, None if evaluation is None else {stage: evaluation.means})
+
+    @staticmethod
+    def _evaluate(module: RankingModule, lists: list[RankingList], run: dict[str, dict[str, float]]) -> Evaluation:
+        qrels = {
+            one.query_id: {i: int(label) for i, label in zip(one.item_ids, one.labels or (), strict=True)}
+            for one in lists
+            if one.query_id in run
+        }
+        return evaluate_run(run, qrels, module.metrics)
+
+    @staticmethod
+    def _lists(trainer: Trainer, stage: Stage) -> list[RankingList]:
+        module = getattr(trainer, "datamodule", None)
+        if not isinstance(module, RankingDataModule):
+            return []
+        source: Stage = stage if stage in module.sources else "val"
+        return module.lists(source)
+
+    def _summarise(self, trainer: Trainer, module: RankingModule, metrics: dict[str, Any] | None) -> None:
+        path = self._root(trainer) / "summary.json"
+        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        data = getattr(trainer, "datamodule", None)
+        summary.update(
+            ranker=module.ranker.name,
+            parameters=sum(p.numel() for p in module.ranker.parameters()),
+            machine=describe_machine(),
+            precision=str(trainer.precision),
+            processes=trainer.world_size,
+        )
+        if isinstance(data, RankingDataModule):
+            summary["seed"] = data.seed
+            if trainer.state.fn == "fit":
+                steps = trainer.global_step * trainer.accumulate_grad_batches
+                summary["trained_lists"] = steps * data.batch_size * trainer.world_size
+                summary["train_seconds"] = round(self._elapsed(), 1)
+                summary["epochs"] = trainer.current_epoch
+        summary.setdefault("split_metrics", {}).update(metrics or {})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+    def _elapsed(self) -> float:
+        running = 0.0 if self._started is None else time.monotonic() - self._started
+        return self.seconds + running
+
+    @staticmethod
+    def _root(trainer: Trainer) -> Path:
+        return Path(trainer.default_root_dir)
+
+
+def describe_machine() -> str:
+    """The processor or accelerator and the number of threads, for the side of a figure."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        fields = dict(
+            (part.strip() for part in line.split(":", 1))
+            for line in info.read_text(encoding="utf-8", errors="replace").splitlines()
+            if ":" in line
+        )
+        name = fields.get("model name", platform.machine())
+        flags = fields.get("flags", "").split()
+        matrix = [flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags]
+        return f"{name} ({', '.join(matrix)})" if matrix else name
+    return platform.processor() or platform.machine()
+
+
+def set_aside_metrics(root: Path) -> None:
+    """Renames the `metrics.csv` of an earlier start to `metrics-1.csv`, ...: the logger would overwrite it."""
+    current = root / "metrics.csv"
+    if current.exists():
+        number = 1
+        while (root / f"metrics-{number}.csv").exists():
+            number += 1
+        current.rename(root / f"metrics-{number}.csv")
