@@ -13,9 +13,11 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def tiny_models_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with one tiny random model per architecture: `bert`, ..."""
+    """Folder with one tiny random model per architecture: `bert`, `t5`, `gpt`."""
     folder = tmp_path_factory.mktemp("tiny")
     tiny_models.write_bert(folder / "bert")
+    tiny_models.write_t5(folder / "t5")
+    tiny_models.write_gpt(folder / "gpt")
     return folder
 
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_training(args)
         else:
             _run_command(args)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, _misconfiguration()) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -71,6 +71,13 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"crossjem_pl.cli.{name}")
 
 
+def _misconfiguration() -> type[Exception]:
+    """Lightning's error for contradicting trainer options."""
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    return MisconfigurationException
+
+
 def _quiet_libraries() -> None:
     """Hides what libraries print and a user cannot act on."""
     from transformers.utils import logging as transformers_logging
@@ -81,6 +88,7 @@ def _quiet_libraries() -> None:
         lambda record: "litlogger" not in record.getMessage() and "litmodels" not in record.getMessage()
     )
     warnings.filterwarnings("ignore", message=".*args parameter is intended to run from within Python.*")
+    warnings.filterwarnings("ignore", message=".*Total length of `list` across ranks is zero.*")
     warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from lightning import Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger
@@ -26,7 +28,6 @@ class RankingCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(RunFolder, "run_folder")
         parser.add_lightning_class_args(RandomState, "random_state")
-        parser.add_lightning_class_args(RichProgressBar, "progress_bar")
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.set_defaults({"trainer.log_every_n_steps": 10})
         parser.set_defaults({"checkpoint.every_n_train_steps": 250, "checkpoint.save_last": True})
@@ -42,15 +43,18 @@ class RankingCLI(LightningCLI):
         if int(os.environ.get("LOCAL_RANK", "0")) == 0 and self.subcommand == "fit":
             set_aside_metrics(root)
 
-    def instantiate_trainer(self, **kwargs: object):  # type: ignore[no-untyped-def]
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         assert self.subcommand is not None
-        root = self.config[self.subcommand].trainer.default_root_dir
-        if self.config_init[self.subcommand].trainer.logger in (None, True):
-            kwargs["logger"] = CSVLogger(root, name="", version="") if self.subcommand == "fit" else False
-        trainer = super().instantiate_trainer(**kwargs)
-        if trainer.loggers:
-            trainer.callbacks.append(LearningRateMonitor("step"))
-        return trainer
+        chosen = self.config_init[self.subcommand].trainer
+        callbacks = list(chosen.callbacks or [])
+        if chosen.enable_progress_bar is not False:
+            callbacks.append(RichProgressBar())
+        if chosen.logger in (None, True):
+            fitting = self.subcommand == "fit"
+            kwargs["logger"] = CSVLogger(chosen.default_root_dir, name="", version="") if fitting else False
+        if kwargs.get("logger", chosen.logger):
+            callbacks.append(LearningRateMonitor("step"))
+        return super().instantiate_trainer(callbacks=callbacks, **kwargs)
 
 
 def run_training(argv: Sequence[str]) -> None:

@@ -1,6 +1,5 @@
 """Ranking lists in and out: formats, sources, the sampler of items, the simulator and the data module."""
 
-from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.data.sources import FileSource, ListSource, SimulatorSource
 
-__all__ = ["FileSource", "ListSource", "RankingDataModule", "SimulatorSource"]
+__all__ = ["FileSource", "ListSource", "SimulatorSource"]

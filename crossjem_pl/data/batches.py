@@ -132,7 +132,7 @@ class ListLoader:
         return {"handed_out": self._handed_out}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._start = int(state["handed_out"]) % max(len(self), 1)
+        self._start = int(state.get("handed_out", 0)) % max(len(self), 1)
 
     def __iter__(self) -> Iterator[ListBatch]:
         batches = self._batches()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from lightning import LightningDataModule
+from lightning import LightningDataModule, Trainer
 
 from crossjem_pl.data.batches import ListLoader
 from crossjem_pl.data.sampler import ItemSampler
@@ -70,6 +70,8 @@ class RankingDataModule(LightningDataModule):
         self.seed, self.num_workers = seed, num_workers
         self.teacher_scores, self.allow_missing_scores = teacher_scores, allow_missing_scores
         self._lists: dict[str, list[RankingList]] = {}
+        self._train_loader: ListLoader | None = None
+        self._resume_from: dict[str, Any] = {}
 
     def prepare_data(self) -> None:
         for source in self.sources.values():
@@ -98,9 +100,26 @@ class RankingDataModule(LightningDataModule):
         )
 
     def train_dataloader(self) -> ListLoader:
-        return self._loader("train", self.batch_size, sampler=self.item_sampler, shuffle=True)
+        self._train_loader = self._loader("train", self.batch_size, sampler=self.item_sampler, shuffle=True)
+        self._train_loader.load_state_dict(self._resume_from)
+        return self._train_loader
 
-    def val_dataloader(self) -> ListLoader:
+    def state_dict(self) -> dict[str, Any]:
+        """The position inside the epoch.
+
+        Lightning keeps the loader's state too, but does not give it back to a loader that was built before the
+        checkpoint was read, as it is when the schedule asks for the number of steps.
+        """
+        return {} if self._train_loader is None else self._train_loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._resume_from = state_dict
+        if self._train_loader is not None:
+            self._train_loader.load_state_dict(state_dict)
+
+    def val_dataloader(self) -> ListLoader | list[ListLoader]:
+        if "val" not in self.sources and self._trainer().state.fn == "fit":
+            return []  # training without validation lists
         return self._loader("val", self.eval_batch_size)
 
     def test_dataloader(self) -> ListLoader:
@@ -112,9 +131,7 @@ class RankingDataModule(LightningDataModule):
     def _loader(
         self, stage: Stage, batch_size: int, sampler: ItemSampler | None = None, shuffle: bool = False
     ) -> ListLoader:
-        trainer = self.trainer
-        if trainer is None:
-            raise RuntimeError("the data module is not attached to a trainer")
+        trainer = self._trainer()
         ranker = trainer.lightning_module.ranker
         assert isinstance(ranker, Ranker)
         return ListLoader(
@@ -129,3 +146,8 @@ class RankingDataModule(LightningDataModule):
             num_workers=self.num_workers,
             pin_memory=torch.cuda.is_available(),
         )
+
+    def _trainer(self) -> Trainer:
+        if self.trainer is None:
+            raise RuntimeError("the data module is not attached to a trainer")
+        return self.trainer

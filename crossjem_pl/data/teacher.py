@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,12 +20,21 @@ __all__ = ["SCORES_SCHEMA", "join_scores", "read_provenance", "read_scores", "wr
 SCORES_SCHEMA = pa.schema([("query_id", pa.string()), ("item_id", pa.string()), ("score", pa.float64())])
 """One row per (query, item): the teacher's probability that the item is relevant, in [0, 1]."""
 
+log = logging.getLogger(__name__)
+
 _PROVENANCE = b"crossjem_pl.provenance"
 
 
 def write_scores(rows: Iterable[tuple[str, str, float]], path: Path, provenance: dict[str, Any]) -> None:
-    """Writes scores and where they come from; under a temporary name first, renamed when complete."""
-    query_ids, item_ids, scores = zip(*rows, strict=True)
+    """Writes scores and where they come from; under a temporary name first, renamed when complete.
+
+    Raises:
+        ValueError: if there are no rows.
+    """
+    columns = list(zip(*rows, strict=True))
+    if not columns:
+        raise ValueError(f"no scores to write to {path}")
+    query_ids, item_ids, scores = columns
     table = pa.table([list(query_ids), list(item_ids), list(scores)], schema=SCORES_SCHEMA)
     table = table.replace_schema_metadata({_PROVENANCE: json.dumps(provenance).encode()})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,18 +54,25 @@ def read_scores(path: Path) -> dict[tuple[str, str], float]:
 
     Raises:
         FileNotFoundError: if the file is missing.
-        ValueError: if a column is missing or a pair occurs twice; names file and row.
+        ValueError: if the file is not Parquet, a column is missing or cannot be read as text ids and numbers, an id
+            is missing, or a pair occurs twice; names file and row.
     """
     if not path.exists():
         raise FileNotFoundError(f"no teacher scores at {path}; write them with: crossjem teach MODEL LISTS --out {path}")
-    names = set(pq.read_schema(path).names)
-    for column in SCORES_SCHEMA.names:
-        if column not in names:
-            raise ValueError(f"{path}: no column {column!r}; it has {sorted(names)}")
-    table = pq.read_table(path, columns=SCORES_SCHEMA.names)
+    try:
+        names = set(pq.read_schema(path).names)
+        for column in SCORES_SCHEMA.names:
+            if column not in names:
+                raise ValueError(f"{path}: no column {column!r}; it has {sorted(names)}")
+        # integer ids from elsewhere become text, as the readers of lists make them
+        table = pq.read_table(path, columns=SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: not a Parquet file of {', '.join(SCORES_SCHEMA.names)} ({error})") from None
     columns = [table.column(name).to_pylist() for name in SCORES_SCHEMA.names]
     scores: dict[tuple[str, str], float] = {}
     for row, (query_id, item_id, score) in enumerate(zip(*columns, strict=True), start=1):
+        if query_id is None or item_id is None:
+            raise ValueError(f"{path}, row {row}: the query_id or item_id is missing")
         if (query_id, item_id) in scores:
             raise ValueError(f"{path}, row {row}: query {query_id!r}, item {item_id!r} is scored twice")
         scores[query_id, item_id] = math.nan if score is None else score
@@ -68,10 +85,12 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
     Args:
         lists: the lists.
         path: Parquet file of `query_id, item_id, score`.
-        allow_missing: leave out items whose score is missing or not finite, and lists left with none.
+        allow_missing: leave out items whose score is missing or not finite, and lists left with none; how many
+            is logged.
 
     Raises:
         ValueError: if scores are missing or not finite and that is not allowed; counts them and names the first.
+            If no item at all has a score, allowed or not.
     """
     scores = read_scores(path)
     joined: list[RankingList] = []
@@ -90,5 +109,12 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
         raise ValueError(
             f"{path}: {missing} items have no finite teacher score, the first is {first}; "
             "score them, or set data.allow_missing_scores to leave them out"
+        )
+    if lists and not joined:
+        raise ValueError(f"{path}: not one item has a teacher score, the first is {first}; are these the same ids?")
+    if missing:
+        log.warning(
+            "%s: left out %d items without a finite teacher score, the first is %s, and so %d lists",
+            *(path, missing, first, len(lists) - len(joined)),
         )
     return joined

@@ -13,6 +13,7 @@ from crossjem_pl.data.formats import read_qrels
 from crossjem_pl.evaluation import html, plots
 from crossjem_pl.evaluation.markdown import to_markdown
 from crossjem_pl.evaluation.measures import Evaluation, evaluate_run, rank_items
+from crossjem_pl.evaluation.per_list import parse_measures
 from crossjem_pl.evaluation.results import (
     Comparison,
     Difference,
@@ -52,10 +53,7 @@ def compare(
 ) -> Comparison:
     """Compares runs and writes `compare.md`, `compare.csv` and `compare.html` into `out`.
 
-    Args: see `compare_runs`.
-        out: folder of the report, made if absent.
-
-    Raises: as `compare_runs`.
+    `out` is made if absent; the other arguments and the errors are those of `compare_runs`.
     """
     comparison = compare_runs(
         runs,
@@ -101,6 +99,7 @@ def compare_runs(
         ValueError: for no run, a run given twice, an unknown baseline or metric, no judgements or judgements
             that differ between folders, a malformed file, and for runs over different queries or candidates.
     """
+    parse_measures(names)
     if not runs:
         raise ValueError("there is no run to compare")
     if examples < 0:
@@ -160,19 +159,18 @@ def _baseline(wanted: str | None, systems: Mapping[str, StoredRun]) -> str:
 def _judgements(path: str | Path | None, stored: Sequence[StoredRun]) -> Qrels:
     if path is not None:
         return read_qrels(path)
-    having = [run for run in stored if run.qrels is not None]
+    having = [(run.path, run.qrels) for run in stored if run.qrels is not None]
     if not having:
-        raise ValueError(f"no qrels: {stored[0].path} and the other runs hold none, and none are given")
-    first = having[0]
-    for run in having[1:]:
-        if run.qrels != first.qrels:
-            queries = sorted({*first.qrels, *run.qrels})  # type: ignore[misc]
-            differs = next(q for q in queries if run.qrels.get(q) != first.qrels.get(q))  # type: ignore[union-attr]
+        raise ValueError(f"no qrels: none are given, and neither {stored[0].path} nor another run holds any")
+    first_path, first = having[0]
+    for other_path, other in having[1:]:
+        if other != first:
+            query = next(q for q in sorted({*first, *other}) if other.get(q) != first.get(q))
             raise ValueError(
-                f"{run.path} and {first.path} hold different judgements, first of query {differs!r}; "
+                f"{other_path} and {first_path} hold different judgements, first of query {query!r}; "
                 "say with qrels which to use"
             )
-    return first.qrels or {}
+    return first
 
 
 def _check_same_lists(systems: Mapping[str, StoredRun]) -> None:

@@ -14,7 +14,7 @@ __all__ = ["page"]
 
 _CSS = """
 :root { color-scheme: light; --ink: #1c2430; --soft: #566173; --line: #d9dee5; --tint: #f4f6f9;
-  --mark: #1b5e9b; --good: #176b3a; --good-tint: #e8f4ec; }
+  --good: #176b3a; --bad: #a8460b; --good-tint: #e8f4ec; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1.25rem 3rem; background: #fff; color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -36,7 +36,8 @@ thead th { background: var(--tint); font-size: .85rem; white-space: nowrap; vert
 .results tbody th { font-weight: 600; }
 .results tr.baseline > * { background: var(--tint); }
 .best { font-weight: 700; }
-.significant { font-weight: 700; color: var(--mark); }
+.gain { font-weight: 700; color: var(--good); }
+.loss { font-weight: 700; color: var(--bad); }
 .notes { background: #fff8e6; border-left: 4px solid #d9a514; padding: .6rem 1rem .6rem 2rem;
   margin: 1.2rem 0; border-radius: 0 6px 6px 0; max-width: 60rem; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1.2rem;
@@ -59,7 +60,7 @@ ol { margin: 0; padding-left: 1.6rem; }
 @media (max-width: 40rem) {
   body { padding: 1rem .8rem 2rem; font-size: 15px; }
   th, td { padding: .45rem .6rem; }
-  .results th:first-child { max-width: 9rem; min-width: 6rem; }
+  .results th:first-child { max-width: 9rem; min-width: 7.5rem; }
   .sides { grid-template-columns: 1fr; }
   .sides > div + div { border-left: 0; border-top: 1px solid var(--line); }
 }
@@ -68,13 +69,15 @@ ol { margin: 0; padding-left: 1.6rem; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   .scroll { overflow: visible; border: 0; }
-  .results { font-size: 8.5pt; }
+  .results { font-size: 9pt; line-height: 1.35; }
   .results th:first-child { position: static; }
-  .results td, .results th, .results thead th, .results small { white-space: normal; padding: .25rem .35rem; }
-  .results small { padding: 0; }
-  .plots { grid-template-columns: 1fr 1fr; }
+  .results td, .results th, .results thead th { padding: .25rem .35rem; }
+  .results thead th, .results small { font-size: 7pt; }
+  .plots { grid-template-columns: 1fr 1fr 1fr; gap: .6rem; }
   .plots figure, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
+  .example { font-size: 9pt; margin-bottom: .5rem; }
+  .example header, .sides > div { padding: .3rem .6rem; }
 }
 """
 
@@ -119,7 +122,10 @@ def _table(comparison: Comparison) -> str:
     for metric in comparison.metrics:
         header.append(f"<th>{escape(metric)}<small>mean, 95% CI</small></th>")
         if tested:
-            header.append(f"<th>Δ {escape(metric)}<small>95% CI; p (t-test); win/tie/loss</small></th>")
+            header.append(
+                f"<th>Δ {escape(metric)}<small>95% CI</small>"
+                "<small>p (t-test)</small><small>win / tie / loss</small></th>"
+            )
     header += ["<th>Parameters</th>", "<th>Training</th>"]
     rows = [_row(comparison, system, tested) for system in comparison.systems]
     return (
@@ -154,7 +160,7 @@ def _difference(found: Difference | None) -> str:
         return "<td>–</td>"
     counts = found.counts
     mean = wording.signed(found.mean)
-    shown = _strong(f"{mean}*", "significant") if found.significant else mean
+    shown = _strong(f"{mean}*", "gain" if found.mean > 0 else "loss") if found.significant else mean
     return (
         f"<td>{shown}"
         f"<small>{wording.signed(found.low)} to {wording.signed(found.high)}</small>"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib.util
 import io
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossjem_pl.evaluation import wording
-from crossjem_pl.evaluation.results import Comparison, SystemResult
+from crossjem_pl.evaluation.results import Comparison, MetricResult, SystemResult
+from crossjem_pl.evaluation.significance import win_tie_loss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +24,8 @@ MISSING = "Plots need matplotlib: pip install 'crossjem_pl[plots]'."
 
 _BASELINE, _SYSTEM, _LOSS = "#8a94a3", "#2563a8", "#c4610c"  # told apart by colour-blind readers and in grey
 _INK, _GRID = "#1c2430", "#d9dee5"
+_COLOURS = ("#2563a8", "#c4610c", "#176b3a", "#8a3ffc", "#1c2430", "#b0217f", "#00808c", "#8a6d00")
+_MARKERS = "osD^vPX*<"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "crossjem_pl",
@@ -31,9 +34,6 @@ _STYLE: dict[Any, Any] = {
     "text.color": _INK,
     "axes.edgecolor": _GRID,
     "axes.labelcolor": _INK,
-    "axes.titlesize": 11.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -72,9 +72,8 @@ def draw(comparison: Comparison) -> list[Plot]:
     plots = [_means(comparison, metric) for metric in comparison.metrics]
     costs = (("parameters", "Parameters"), ("train_seconds", "Training time"))
     for field, label in costs:
-        known = [system for system in comparison.systems if getattr(system, field)]
-        if len(known) > 1:
-            plots.append(_against_cost(comparison, known, field, label))
+        if sum(bool(getattr(system, field)) for system in comparison.systems) > 1:
+            plots.append(_against_cost(comparison, field, label))
     return plots + [_per_query(comparison, system) for system in comparison.others]
 
 
@@ -82,7 +81,6 @@ def _means(comparison: Comparison, metric: str) -> Plot:
     systems = sorted(comparison.systems, key=lambda system: system.metrics[metric].mean)
     found = [system.metrics[metric] for system in systems]
     means = np.array([one.mean for one in found])
-    spread = np.array([[one.mean - one.low for one in found], [one.high - one.mean for one in found]])
 
     def paint(axes: Axes) -> None:
         colours = [_BASELINE if system.name == comparison.baseline else _SYSTEM for system in systems]
@@ -90,7 +88,7 @@ def _means(comparison: Comparison, metric: str) -> Plot:
         axes.errorbar(
             means,
             range(len(systems)),
-            xerr=np.clip(spread, 0, None),
+            xerr=_spread(found),
             fmt="none",
             ecolor=_INK,
             elinewidth=1.1,
@@ -109,40 +107,42 @@ def _means(comparison: Comparison, metric: str) -> Plot:
         axes.set_xlim(0, 1.18 * max(max(one.high for one in found), 0.01))
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        axes.set_title(f"{metric}, mean and 95% interval")
 
     values = "; ".join(
         f"{system.name} {wording.number(system.metrics[metric].mean)}" for system in systems[::-1]
     )
-    return _plot(paint, 0.9 + 0.42 * len(systems), f"{metric} of each system: {values}")
+    return _plot(
+        paint,
+        f"{metric}, mean and 95% interval",
+        0.9 + 0.42 * len(systems),
+        f"{metric} of each system: {values}",
+    )
 
 
-def _against_cost(comparison: Comparison, systems: list[SystemResult], field: str, label: str) -> Plot:
+def _against_cost(comparison: Comparison, field: str, label: str) -> Plot:
     metric = comparison.metrics[0]
-    systems = sorted(systems, key=lambda system: system.metrics[metric].mean)
+    ordered = sorted(comparison.systems, key=lambda system: system.metrics[metric].mean, reverse=True)
+    systems = [system for system in ordered if getattr(system, field)]
+    # a logarithmic axis has no place for 0, as a ranker without parameters has
+    left_out = [system.name for system in ordered if not getattr(system, field)]
     read: Callable[[Any], str] = wording.parameters if field == "parameters" else wording.training_time
 
     def paint(axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter, NullFormatter
 
         costs = [float(getattr(system, field)) for system in systems]
-        middle = float(np.sqrt(min(costs) * max(costs)))
-        for cost, system in zip(costs, systems, strict=True):
+        for i, (cost, system) in enumerate(zip(costs, systems, strict=True)):
             found = system.metrics[metric]
-            colour = _BASELINE if system.name == comparison.baseline else _SYSTEM
-            spread = np.clip([[found.mean - found.low], [found.high - found.mean]], 0, None)
             axes.errorbar(
-                cost, found.mean, yerr=spread, fmt="o", color=colour, ms=7, elinewidth=1.1, capsize=3
-            )
-            right = cost <= middle
-            axes.annotate(
-                _wrapped(system.name),
-                (cost, found.mean),
-                xytext=(8 if right else -8, 0),
-                textcoords="offset points",
-                ha="left" if right else "right",
-                va="center",
-                fontsize=9,
+                cost,
+                found.mean,
+                yerr=_spread([found]),
+                fmt=_MARKERS[i % len(_MARKERS)],
+                color=_COLOURS[i % len(_COLOURS)],
+                markersize=8,
+                elinewidth=1.1,
+                capsize=3,
+                label=_wrapped(system.name, 44),
             )
         axes.set_xscale("log")
         axes.set_xlim(min(costs) / 1.6, max(costs) * 1.6)
@@ -150,14 +150,16 @@ def _against_cost(comparison: Comparison, systems: list[SystemResult], field: st
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: read(value)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_tick_params(which="minor", size=0)
-        axes.set_xlabel(label)
-        axes.set_title(f"{metric} against {label.lower()}")
+        missing = f" (unknown or 0, not drawn: {', '.join(left_out)})" if left_out else ""
+        axes.set_xlabel(_wrapped(label + missing, 60))
+        axes.figure.legend(loc="outside lower left", frameon=False, fontsize=9)
 
     values = "; ".join(
         f"{system.name} {wording.number(system.metrics[metric].mean)} at {read(getattr(system, field))}"
-        for system in systems[::-1]
+        for system in systems
     )
-    return _plot(paint, 3.4, f"{metric} against {label.lower()}: {values}")
+    title = f"{metric} against {label.lower()}"
+    return _plot(paint, title, 2.9 + 0.2 * len(systems), f"{title}: {values}")
 
 
 def _per_query(comparison: Comparison, system: SystemResult) -> Plot:
@@ -166,31 +168,34 @@ def _per_query(comparison: Comparison, system: SystemResult) -> Plot:
     differences = (values[system.name, metric] - values[comparison.baseline, metric]).to_numpy(
         dtype=np.float64
     )
-    found = system.metrics[metric].difference
-    counts = found.counts if found is not None else None
-    gains, losses = differences[differences > 1e-9], differences[differences < -1e-9]
-    tied = len(differences) - len(gains) - len(losses)
+    counts = win_tie_loss(differences)
 
     def paint(axes: Axes) -> None:
         reach = max(float(np.abs(differences).max()), 1e-3)
         edges = np.linspace(0, reach, 11)
-        axes.hist(gains, bins=list(edges), color=_SYSTEM, label=f"better: {len(gains):,}")
-        axes.hist(losses, bins=list(-edges[::-1]), color=_LOSS, label=f"worse: {len(losses):,}")
+        gains, losses = differences[differences > 1e-9], differences[differences < -1e-9]
+        axes.hist(gains, bins=list(edges), color=_SYSTEM, label=f"better: {counts.wins:,}")
+        axes.hist(losses, bins=list(-edges[::-1]), color=_LOSS, label=f"worse: {counts.losses:,}")
+        axes.plot([], [], " ", label=f"equal, not drawn: {counts.ties:,}")
         axes.axvline(0, color=_INK, linewidth=1)
-        axes.set_xlabel(f"{metric} of {_wrapped(system.name)} minus {_wrapped(comparison.baseline)}")
+        axes.set_xlabel(f"difference in {metric} per query")
         axes.set_ylabel("queries")
-        axes.set_title(f"{_wrapped(system.name)} per query ({tied:,} equal, not drawn)")
-        axes.legend(frameon=False, fontsize=9)
+        axes.figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=9)
         axes.grid(visible=False, axis="x")
 
-    described = (
-        "" if counts is None else f": {counts.wins} better, {counts.ties} equal, {counts.losses} worse"
-    )
     return _plot(
         paint,
+        f"{system.name} minus {comparison.baseline}",
         3.1,
-        f"Differences per query in {metric}, {system.name} against {comparison.baseline}{described}",
+        f"Differences per query in {metric}, {system.name} minus {comparison.baseline}: "
+        f"{counts.wins} better, {counts.ties} equal, {counts.losses} worse",
     )
+
+
+def _spread(found: Sequence[MetricResult]) -> np.ndarray:
+    """Lengths of the interval below and above the means [2, metrics]."""
+    below, above = [one.mean - one.low for one in found], [one.high - one.mean for one in found]
+    return np.clip([below, above], 0, None)
 
 
 def _ticks(costs: list[float]) -> list[float]:
@@ -199,17 +204,18 @@ def _ticks(costs: list[float]) -> list[float]:
     return sorted({float(f"{tick:.1g}") for tick in np.geomspace(min(costs), max(costs), count)})
 
 
-def _plot(paint: Callable[[Axes], None], height: float, description: str) -> Plot:
+def _plot(paint: Callable[[Axes], None], title: str, height: float, description: str) -> Plot:
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(5.6, height), layout="constrained")
+        figure = Figure(figsize=(5.0, height), layout="constrained")
+        figure.suptitle(_wrapped(title, 52), x=0.02, ha="left", fontsize=11, fontweight="bold")
         paint(figure.add_subplot())
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return Plot(stream.getvalue(), description)
 
 
-def _wrapped(name: str) -> str:
-    return "\n".join(textwrap.wrap(name, 26)) or name
+def _wrapped(text: str, width: int = 24) -> str:
+    return "\n".join(textwrap.wrap(text, width))

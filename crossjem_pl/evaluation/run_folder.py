@@ -133,6 +133,6 @@ def _read_summary(path: Path) -> dict[str, Any]:
     for key, value in found.items():
         if not isinstance(value, _SUMMARY[key]) or isinstance(value, bool):
             raise ValueError(f"{path}, field {key!r}: expected {_SUMMARY[key][0].__name__}, got {value!r}")
-        if not isinstance(value, str) and key != "seed" and not 0 <= value < float("inf"):
+        if not isinstance(value, str) and key != "seed" and not 0 <= found[key] < float("inf"):
             raise ValueError(f"{path}, field {key!r}: expected a number of at least 0, got {value!r}")
     return found

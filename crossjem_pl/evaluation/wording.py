@@ -45,9 +45,11 @@ def parameters(count: int | None) -> str:
     """22,713,216 is 22.7M."""
     if count is None:
         return "–"
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= size:
-            return f"{count / size:.3g}{unit}" if count < 1000 * size else f"{count / size:,.0f}{unit}"
+    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "K")):
+        # 999,900 is 1M, not 1000K
+        if count >= 0.9995 * size:
+            scaled = count / size
+            return f"{scaled:,.0f}{unit}" if scaled >= 999.5 else f"{scaled:.3g}{unit}"
     return str(count)
 
 
@@ -55,7 +57,7 @@ def training_time(seconds: float | None) -> str:
     """3,725 is 1 h 02 min."""
     if seconds is None:
         return "–"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
+    if seconds < 59.5:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"

@@ -1,7 +1,14 @@
 """Ranking losses: pure masked functions, each with a thin `RankingLoss` module that `LOSSES` names."""
 
-from crossjem_pl.losses.base import LOSSES, RankingLoss
-from crossjem_pl.losses.contrastive import CoRAL, InfoNCE, coral, in_batch_info_nce, info_nce
+from crossjem_pl.losses.base import LOSSES, VECTOR_LOSSES, RankingLoss, VectorLoss
+from crossjem_pl.losses.contrastive import (
+    CoRAL,
+    InBatchInfoNCE,
+    InfoNCE,
+    coral,
+    in_batch_info_nce,
+    info_nce,
+)
 from crossjem_pl.losses.listwise import (
     ApproxDiscountedRankMSE,
     KLDivergence,
@@ -31,9 +38,11 @@ from crossjem_pl.losses.ranking_probability import RankingProbabilityLoss, ranki
 
 __all__ = [
     "LOSSES",
+    "VECTOR_LOSSES",
     "ApproxDiscountedRankMSE",
     "BinaryCrossEntropy",
     "CoRAL",
+    "InBatchInfoNCE",
     "InfoNCE",
     "KLDivergence",
     "LambdaLoss",
@@ -47,6 +56,7 @@ __all__ = [
     "RankingLoss",
     "RankingProbabilityLoss",
     "SoftmaxCrossEntropy",
+    "VectorLoss",
     "approx_discounted_rank_mse",
     "binary_cross_entropy",
     "coral",

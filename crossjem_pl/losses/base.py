@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 __all__ = [
     "LOSSES",
+    "VECTOR_LOSSES",
     "RankingLoss",
     "Reduction",
     "TargetKind",
+    "VectorLoss",
     "at_least_two_items",
     "better_count",
     "check_choice",
@@ -28,6 +30,7 @@ __all__ = [
     "mean_over_pairs",
     "reduce_lists",
     "register",
+    "register_vector_loss",
     "strict_pairs",
     "sum_below",
     "teacher_logits",
@@ -74,6 +77,50 @@ def register(cls: L) -> L:
     if cls.name in LOSSES:
         raise ValueError(f"two losses are named {cls.name!r}")
     LOSSES[cls.name] = cls
+    return cls
+
+
+class VectorLoss(nn.Module, ABC):
+    """A loss over vectors instead of scores: the score of any query of the batch with any item is their inner
+    product. Only rankers with `vectors` (dual encoders) can be trained with it.
+
+    Shapes: `query_vectors` [lists, width], `item_vectors` [lists, items, width], `targets` [lists, items],
+    `mask` bool [lists, items], `item_keys` int64 [lists, items] and `query_keys` int64 [lists], equal where
+    the texts are. Where the mask is False, anything goes.
+    """
+
+    name: ClassVar[str]
+    """Key in the registry, the name of the overlay `experiments/losses/<name>.yaml`."""
+
+    @abstractmethod
+    def forward(
+        self,
+        query_vectors: Tensor,
+        item_vectors: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        item_keys: Tensor,
+        query_keys: Tensor,
+    ) -> Tensor:
+        """The mean loss over the lists that have one."""
+
+    def extra_repr(self) -> str:
+        return ", ".join(
+            f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k != "training"
+        )
+
+
+VECTOR_LOSSES: dict[str, type[VectorLoss]] = {}
+"""All losses over vectors by name. Importing `crossjem_pl.losses` fills it."""
+
+V = TypeVar("V", bound=type[VectorLoss])
+
+
+def register_vector_loss(cls: V) -> V:
+    """Class decorator that enters a loss over vectors in the registry under `cls.name`."""
+    if cls.name in VECTOR_LOSSES or cls.name in LOSSES:
+        raise ValueError(f"two losses are named {cls.name!r}")
+    VECTOR_LOSSES[cls.name] = cls
     return cls
 
 

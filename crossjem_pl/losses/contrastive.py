@@ -12,6 +12,7 @@ from torch.nn import functional
 from crossjem_pl.losses.base import (
     RankingLoss,
     Reduction,
+    VectorLoss,
     better_count,
     check_cutoff,
     check_positive,
@@ -20,9 +21,10 @@ from crossjem_pl.losses.base import (
     masked_mean,
     reduce_lists,
     register,
+    register_vector_loss,
 )
 
-__all__ = ["CoRAL", "InfoNCE", "coral", "in_batch_info_nce", "info_nce"]
+__all__ = ["CoRAL", "InBatchInfoNCE", "InfoNCE", "coral", "in_batch_info_nce", "info_nce"]
 
 
 def info_nce(
@@ -294,3 +296,45 @@ class CoRAL(RankingLoss):
 
     def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         return coral(scores, targets, mask, k=self.k, temperature=self.temperature)
+
+
+@register_vector_loss
+class InBatchInfoNCE(VectorLoss):
+    """Module of `in_batch_info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5.
+
+    The rankers' `vectors` have their scale multiplied in, so `temperature` is 1 unless it is wanted on top.
+
+    Args:
+        temperature: divides the inner products.
+        threshold: items with a target above it are positives.
+        gather: negatives from all processes of a distributed run; without one it changes nothing.
+    """
+
+    name: ClassVar[str] = "in_batch_info_nce"
+
+    def __init__(self, temperature: float = 1.0, threshold: float = 0.0, gather: bool = False) -> None:
+        super().__init__()
+        self.temperature = check_positive("temperature", temperature)
+        self.threshold = threshold
+        self.gather = gather
+
+    def forward(
+        self,
+        query_vectors: Tensor,
+        item_vectors: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        item_keys: Tensor,
+        query_keys: Tensor,
+    ) -> Tensor:
+        return in_batch_info_nce(
+            query_vectors,
+            item_vectors,
+            targets,
+            mask,
+            item_keys,
+            query_keys,
+            temperature=self.temperature,
+            threshold=self.threshold,
+            gather=self.gather and dist.is_available() and dist.is_initialized(),
+        )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.explanations import Explanation
 
 __all__ = ["RANKERS", "Batch", "Ranker", "TensorRecord", "init_arguments", "item_mask", "register"]
 
@@ -40,6 +41,8 @@ def _map_tensors(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
         return {k: _map_tensors(v, fn) for k, v in value.items()}
     if isinstance(value, list):
         return [_map_tensors(v, fn) for v in value]
+    if type(value) is tuple:
+        return tuple(_map_tensors(v, fn) for v in value)
     return value
 
 
@@ -86,7 +89,7 @@ class Ranker(nn.Module, ABC):
     def forward(self, batch: Any) -> Tensor:
         """Scores, float32 [lists, max_items]; entries where `batch.item_mask` is False are 0."""
 
-    def index_items(self, items: Iterable[str]) -> None:  # noqa: B027 - most rankers have nothing to index
+    def index_items(self, items: Iterable[str]) -> None:
         """Learns the item corpus before scoring, for rankers with corpus statistics (BM25)."""
 
     def encoders(self) -> list[nn.Module]:
@@ -96,6 +99,14 @@ class Ranker(nn.Module, ABC):
     def one_pass_items(self, ranking_list: RankingList) -> int:
         """How many of the leading items one training pass can hold (all of them unless a ranker has a limit)."""
         return len(ranking_list)
+
+    def explain(self, ranking_list: RankingList) -> list[Explanation]:
+        """Each item's score as a sum of token contributions, exactly, in the items' order.
+
+        Raises:
+            ValueError: if the ranker's score is not such a sum.
+        """
+        raise ValueError(f"{self.name} cannot explain: its score is not a sum over tokens (crossjem's is)")
 
     @abstractmethod
     def save_assets(self, folder: str) -> dict[str, Any]:

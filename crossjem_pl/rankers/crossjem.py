@@ -14,10 +14,11 @@ from transformers import PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import heads
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
-from crossjem_pl.rankers.heads import Contributions, JointTokens, LinearHead, ScoringHead
+from crossjem_pl.rankers.explanations import Explanation, TokenContribution
+from crossjem_pl.rankers.heads import JointTokens, LinearHead, ScoringHead
 from crossjem_pl.rankers.item_layers import ItemLayers
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, load_encoder
+from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, first_position, load_encoder
 from crossjem_pl.text import PassOrder, Ragged, leading_items, plan_passes, token_union
 
 __all__ = ["CrossJEM", "JointBatch"]
@@ -121,8 +122,10 @@ class CrossJEM(NeuralRanker):
     @classmethod
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
         head = init_args["head"]
-        built = getattr(heads, head["class"])(**head["init_args"])
-        return super().from_folder(folder, {**init_args, "head": built})
+        head_class = getattr(heads, head["class"], None)
+        if not (isinstance(head_class, type) and issubclass(head_class, ScoringHead)):
+            raise ValueError(f"{folder}: unknown scoring head {head['class']!r}; the package's are in rankers/heads.py")
+        return super().from_folder(folder, {**init_args, "head": head_class(**head["init_args"])})
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
         items = self.encode_items([ranking_list]).tokens
@@ -179,20 +182,36 @@ class CrossJEM(NeuralRanker):
         )
 
     def forward(self, batch: JointBatch) -> Tensor:
-        scores = self._score(self.head, batch)
+        tokens = self._tokens(batch)
+        with torch.autocast(batch.input_ids.device.type, enabled=False):
+            scores = self.head(tokens)
         flat = torch.zeros(batch.item_mask.numel(), dtype=torch.float32, device=scores.device)
         return flat.index_copy(0, batch.item_slot, scores).view(batch.item_mask.shape)
 
-    def contributions(self, batch: JointBatch) -> tuple[JointTokens, Contributions]:
-        """The exact decomposition of every score of `batch`, with the tokens that it speaks of."""
+    @torch.no_grad()
+    def explain(self, ranking_list: RankingList) -> list[Explanation]:
+        batch = self.collate([ranking_list]).to(next(self.encoder.parameters()).device)
         with torch.autocast(batch.input_ids.device.type, enabled=False):
             tokens = self._tokens(batch)
-            return tokens, self.head.contributions(tokens)
-
-    def _score(self, head: ScoringHead, batch: JointBatch) -> Tensor:
-        tokens = self._tokens(batch)
-        with torch.autocast(batch.input_ids.device.type, enabled=False):
-            return head(tokens)
+            scores = self.head(tokens)
+            parts = self.head.contributions(tokens)
+        pieces = self.tokenizer.hf.convert_ids_to_tokens(batch.input_ids.flatten().tolist())
+        special = set(tokens.cls_token.tolist()) | set(tokens.sep_token.tolist())
+        joint = tokens.pair_token if self.item_layers is None else batch.own_token
+        found: list[list[TokenContribution]] = [[] for _ in ranking_list.items]
+        for item, token, value in zip(
+            tokens.pair_item.tolist(), joint.tolist(), parts.pair.tolist(), strict=True
+        ):
+            found[item].append(TokenContribution(pieces[token], "item", value))
+        for item, token, value in zip(
+            parts.context_item.tolist(), parts.context_token.tolist(), parts.context.tolist(), strict=True
+        ):
+            found[item].append(TokenContribution(pieces[token], "special" if token in special else "query", value))
+        bias = (TokenContribution("", "bias", parts.constant),) if parts.constant else ()
+        return [
+            Explanation(text, score, (*own, *bias))
+            for text, score, own in zip(ranking_list.items, scores.tolist(), found, strict=True)
+        ]
 
     def _tokens(self, batch: JointBatch) -> JointTokens:
         hidden = encode_tokens(
@@ -242,7 +261,8 @@ class CrossJEM(NeuralRanker):
             )
         union = 1 if self.union_positions == "shared" else self.max_union_tokens
         needed = self.max_query_tokens + 2 + union
-        available = getattr(self.encoder_config, "max_position_embeddings", needed)
+        config = self.encoder_config
+        available = getattr(config, "max_position_embeddings", needed + first_position(config)) - first_position(config)
         if needed > available:
             raise ValueError(
                 f"max_query_tokens={self.max_query_tokens} + 2 + max_union_tokens={self.max_union_tokens} need "

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import crossjem_pl
 from crossjem_pl.rankers.base import RANKERS, Ranker
+from crossjem_pl.rankers.public import PublicFolders, read_json
 
 __all__ = ["load_ranker", "save_ranker"]
 
@@ -36,17 +37,19 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
 def load_ranker(name: str) -> Ranker:
     """The ranker of a model folder, or of a hub repository with such files.
 
+    Folders of other libraries are read where a ranker declares it (`PublicFolders`): sentence-transformers
+    bi-encoders and cross-encoders, PyLate and ColBERT models. Only safetensors are loaded.
+
     Raises:
         FileNotFoundError: if there is no such folder and the hub cannot be reached; says what to do.
-        ValueError: if the folder does not hold one of our models, or its ranker is unknown.
+        ValueError: if no ranker reads the folder, or its ranker is unknown.
     """
     folder = _local_folder(name)
-    config = _read_config(folder)
+    if not any((folder / file).exists() for file in ("config.json", "modules.json")):
+        raise ValueError(f"{folder} has no config.json, so it is not a model folder")
+    config = read_json(folder / "config.json")
     if _KEY not in config:
-        raise ValueError(
-            f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. To start from a plain "
-            "encoder, give it as `encoder` of a ranker and train"
-        )
+        return _adopt(folder, config)
     own = config[_KEY]
     if own["ranker"] not in RANKERS:
         raise ValueError(f"{folder}: unknown ranker {own['ranker']!r}; there are {', '.join(sorted(RANKERS))}")
@@ -55,14 +58,16 @@ def load_ranker(name: str) -> Ranker:
     return ranker
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.exists():
-        raise ValueError(f"{folder} has no config.json, so it is not a model folder")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+def _adopt(folder: Path, config: dict[str, Any]) -> Ranker:
+    """The ranker of a folder that another library wrote."""
+    for cls in RANKERS.values():
+        if issubclass(cls, PublicFolders) and cls.adopts(folder, config):
+            return cls.from_public(folder)
+    raise ValueError(
+        f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. Nor is it a sentence-transformers "
+        "bi-encoder, a cross-encoder with one label, or a ColBERT. To start from a plain encoder, give it as "
+        "`encoder` of a ranker and train"
+    )
 
 
 def _local_folder(name: str) -> Path:

@@ -77,4 +77,7 @@ def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
 def _position_table(encoder: nn.Module) -> Tensor | None:
     embeddings = getattr(encoder, "embeddings", None)
     table = getattr(embeddings, "position_embeddings", None)
-    return table.weight if isinstance(table, nn.Embedding) else None
+    if not isinstance(table, nn.Embedding):
+        return None
+    project = getattr(encoder, "embeddings_project", None)  # ELECTRA's embeddings may be narrower than its layers
+    return table.weight @ project.weight.T if isinstance(project, nn.Linear) else table.weight

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from pathlib import Path
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pretrained import EncoderOptions, has_segments, load_encoder
+from crossjem_pl.rankers.pretrained import EncoderOptions, first_position, has_segments, load_encoder
+from crossjem_pl.rankers.public import PublicFolders, length_limit, require_safetensors
 
 __all__ = ["MonoBERT", "PairBatch"]
 
@@ -22,6 +24,8 @@ __all__ = ["MonoBERT", "PairBatch"]
 @dataclass
 class PairBatch(Batch):
     """Pairs `[CLS] query [SEP] item [SEP]`, sorted by length and cut into groups of similar length.
+
+    RoBERTa-like tokenizers put two separators between query and item, and so do these pairs.
 
     Args:
         groups: dicts of `input_ids`, `attention_mask`, `token_type_ids`, int64 [pairs of the group, length].
@@ -33,7 +37,7 @@ class PairBatch(Batch):
 
 
 @register
-class MonoBERT(NeuralRanker):
+class MonoBERT(NeuralRanker, PublicFolders):
     """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item [SEP]`.
 
     It is transformers' sequence classifier with one label, so that every family's own pooling and head is used.
@@ -44,6 +48,9 @@ class MonoBERT(NeuralRanker):
         max_item_tokens: limit of an item.
         pairs_per_pass: pairs that go through the encoder together; they are sorted by length first.
         options: how the encoder is loaded, see `EncoderOptions`.
+
+    Raises:
+        ValueError: if a pair may need more positions than the encoder has.
     """
 
     name = "monobert"
@@ -62,6 +69,17 @@ class MonoBERT(NeuralRanker):
         self.pairs_per_pass = pairs_per_pass
         self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
         self._segments = has_segments(self.model)
+        separator = self.tokenizer.hf.sep_token_id
+        # RoBERTa's pairs have two separators in the middle, as their tokenizer's own pairs show
+        self._middle = max(self.tokenizer.hf("a", "b").input_ids.count(separator) - 1, 1)
+        needed = max_query_tokens + max_item_tokens + 2 + self._middle
+        first = first_position(self.encoder_config)
+        available = getattr(self.encoder_config, "max_position_embeddings", needed + first) - first
+        if needed > available:
+            raise ValueError(
+                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + {2 + self._middle} special "
+                f"tokens need {needed} positions, the encoder has {available}; lower a limit"
+            )
 
     @property
     def encoder_config(self) -> PretrainedConfig:
@@ -70,12 +88,32 @@ class MonoBERT(NeuralRanker):
     def encoders(self) -> list[nn.Module]:
         return [self.model.base_model]  # type: ignore[list-item]
 
+    @classmethod
+    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
+        """Sequence classifiers with one label: what sentence-transformers calls a CrossEncoder."""
+        named = (config.get("architectures") or [""])[0].endswith("ForSequenceClassification")
+        labels = config.get("num_labels", len(config.get("id2label", {0: "", 1: ""})))
+        return named and labels == 1
+
+    @classmethod
+    def from_public(cls, folder: Path) -> Self:
+        """The ranker with the weights of a cross-encoder; scores are its logits, before any activation.
+
+        Query and item may each take half of the longest pair.
+
+        Raises:
+            ValueError: if the weights are not safetensors.
+        """
+        require_safetensors(folder)
+        half = (length_limit(folder) - 4) // 2
+        return cls(str(folder), max_query_tokens=half, max_item_tokens=half)
+
     def collate(self, lists: Sequence[RankingList]) -> PairBatch:
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
         query_length = queries.tokens.lengths[list_of_item]
-        lengths = query_length + items.tokens.lengths + 3
+        lengths = query_length + items.tokens.lengths + 2 + self._middle
         order = np.argsort(lengths, kind="stable")
         query_rows = queries.tokens.padded(0)
         item_rows = items.tokens.padded(0)
@@ -104,10 +142,10 @@ class MonoBERT(NeuralRanker):
         """Padded pairs from padded queries and items, all rows at once."""
         tokenizer = self.tokenizer.hf
         rows = np.arange(len(queries))
-        lengths = query_length + item_length + 3
+        lengths = query_length + item_length + 2 + self._middle
         width = int(lengths.max())
         column = np.arange(width)[None, :]
-        item_start = (query_length + 2)[:, None]
+        item_start = (query_length + 1 + self._middle)[:, None]
         ids = np.full((len(rows), width), tokenizer.pad_token_id or 0, dtype=np.int64)
         ids[:, 0] = tokenizer.cls_token_id
         in_query = (column >= 1) & (column <= query_length[:, None])
@@ -116,7 +154,7 @@ class MonoBERT(NeuralRanker):
         item_at = np.arange(items.shape[1])[None, :] < item_length[:, None]
         ids[in_query] = queries[query_at]
         ids[in_item] = items[item_at]
-        ids[rows, query_length + 1] = tokenizer.sep_token_id
+        ids[(column > query_length[:, None]) & (column < item_start)] = tokenizer.sep_token_id
         ids[rows, lengths - 1] = tokenizer.sep_token_id
         group = {
             "input_ids": torch.from_numpy(ids),

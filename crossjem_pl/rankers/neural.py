@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from transformers import PretrainedConfig
 
@@ -26,12 +26,15 @@ class NeuralRanker(Ranker):
         max_item_tokens: longer items likewise.
     """
 
+    cls_and_sep: ClassVar[bool] = True
+    """Whether the tokenizer must have [CLS] and [SEP]."""
+
     def __init__(self, init_args: dict[str, Any], encoder: str, max_query_tokens: int, max_item_tokens: int) -> None:
         super().__init__(init_args)
         for field, value in (("max_query_tokens", max_query_tokens), ("max_item_tokens", max_item_tokens)):
             if value < 1:
                 raise ValueError(f"{field} must be at least 1, got {value}")
-        self.tokenizer = ShortTextTokenizer(load_tokenizer(encoder))
+        self.tokenizer = ShortTextTokenizer(load_tokenizer(encoder, self.cls_and_sep))
         self.max_query_tokens = max_query_tokens
         self.max_item_tokens = max_item_tokens
 

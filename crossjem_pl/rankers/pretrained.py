@@ -63,8 +63,8 @@ def resolve(name: str) -> str:
     return str(folder)
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The fast tokenizer of `name`, with [CLS] and [SEP].
+def load_tokenizer(name: str, cls_and_sep: bool = True) -> PreTrainedTokenizerBase:
+    """The fast tokenizer of `name`, with [CLS] and [SEP] unless `cls_and_sep` is False (T5's has neither).
 
     Raises:
         OSError: if there is no such folder and the hub cannot be reached; says what to put where.
@@ -72,7 +72,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """
     with _missing_model(name):
         tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True)
-    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+    if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
         raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
     return tokenizer
 

@@ -50,7 +50,7 @@ def plan_passes(items: Ragged, max_items: int, max_union: int, order: PassOrder 
     passes = np.empty(n, dtype=np.int64)
     done, number = 0, 0
     while done < len(keys):
-        take = leading_items(rest.slice(done, len(keys)), max_items, max_union)
+        take = leading_items(rest.slice(done, done + max_items), max_items, max_union)
         for key in keys[done : done + take]:
             passes[distinct[key]] = number
         done, number = done + take, number + 1

@@ -65,12 +65,14 @@ class ShortTextTokenizer:
 
     def _lookup(self, texts: Sequence[str]) -> list[Ints]:
         cache = self._cache
-        missing = [t for t in dict.fromkeys(texts) if t not in cache]
+        known = {t: row for t in texts if (row := cache.get(t)) is not None}
+        missing = [t for t in dict.fromkeys(texts) if t not in known]
         fresh: dict[str, Ints] = {}
         if missing:
             encodings = self.hf.backend_tokenizer.encode_batch_fast(missing, add_special_tokens=False)
             fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
-        rows = [fresh[t] if t in fresh else cache[t] for t in texts]
+        known.update(fresh)
+        rows = [known[t] for t in texts]
         if self.cache_size:
             cache.update(fresh)
             while len(cache) > self.cache_size:

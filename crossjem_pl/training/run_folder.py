@@ -12,9 +12,9 @@ import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
-from crossjem_pl.data.formats import write_list_qrels, write_lists, write_run
+from crossjem_pl.data.formats import read_qrels, write_list_qrels, write_lists, write_run
 from crossjem_pl.data.module import RankingDataModule, Stage
-from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
+from crossjem_pl.evaluation.measures import evaluate_run
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.training.module import RankingModule
@@ -82,26 +82,17 @@ class RunFolder(Callback):
         root = self._root(trainer)
         run = module.runs[stage]
         write_run(run, root / f"{stage}.trec", tag=module.ranker.name)
-        lists = self._lists(trainer, stage)
+        lists = [one for one in self._lists(trainer, stage) if one.query_id in run]
         evaluation = None
         if lists and all(one.labels is not None for one in lists):
             write_lists(lists, root / f"{stage}_lists.parquet")
             if all(float(label).is_integer() for one in lists for label in one.labels or ()):
                 write_list_qrels(lists, root / f"{stage}.qrels")
-                evaluation = self._evaluate(module, lists, run)
+                evaluation = evaluate_run(run, read_qrels(root / f"{stage}.qrels"), module.metrics)
                 text = json.dumps(evaluation.to_dict(), indent=2, ensure_ascii=False)
                 (root / f"{stage}_metrics.json").write_text(text + "\n", encoding="utf-8")
                 (root / f"{stage}_metrics.md").write_text(evaluation.to_markdown(), encoding="utf-8")
         self._summarise(trainer, module, None if evaluation is None else {stage: evaluation.means})
-
-    @staticmethod
-    def _evaluate(module: RankingModule, lists: list[RankingList], run: dict[str, dict[str, float]]) -> Evaluation:
-        qrels = {
-            one.query_id: {i: int(label) for i, label in zip(one.item_ids, one.labels or (), strict=True)}
-            for one in lists
-            if one.query_id in run
-        }
-        return evaluate_run(run, qrels, module.metrics)
 
     @staticmethod
     def _lists(trainer: Trainer, stage: Stage) -> list[RankingList]:

@@ -28,9 +28,12 @@ def test_means_are_those_of_ir_measures_when_nothing_ties() -> None:
     rng = random.Random(0)
     qrels = {f"q{q}": {f"d{d}": rng.choice((0, 0, 1, 2)) for d in range(20)} for q in range(30)}
     qrels["q3"] = dict.fromkeys(qrels["q3"], 0)
-    run = {q: {d: rng.random() for d in rng.sample(sorted(labels), 12)} for q, labels in qrels.items() if q != "q7"}
-    names = ["RR@10", "AP@10", "nDCG@10", "nDCG", "P@5", "R@5", "ERR@10", "Success@3"]
-    names = [n for n in names if n != "ERR@10"]  # its program is not part of every installation of ir-measures
+    run = {
+        q: {d: rng.random() for d in rng.sample(sorted(labels), 12)}
+        for q, labels in qrels.items()
+        if q != "q7"
+    }
+    names = ["RR@10", "AP@10", "nDCG@10", "nDCG", "P@5", "R@5", "Success@3"]
     expected = ir_measures.calc_aggregate([ir_measures.parse_measure(n) for n in names], qrels, run)
     means = evaluate_run(run, qrels, names).means
     assert means == pytest.approx({str(m): v for m, v in expected.items()}, abs=1e-12)
@@ -65,9 +68,9 @@ def test_bad_input_is_refused() -> None:
         evaluate_run({"q": {"a": 1.0}}, {}, ["RR"])
     with pytest.raises(ValueError, match="share no query"):
         evaluate_run({"q": {"a": 1.0}}, QRELS, ["RR"])
-    with pytest.raises(ValueError, match="query 'q1', item 'b'.*not finite"):
+    with pytest.raises(ValueError, match=r"query 'q1', item 'b'.*not finite"):
         evaluate_run({"q1": {"a": 1.0, "b": math.nan}}, QRELS, ["RR"])
-    with pytest.raises(ValueError, match="query 'q1', item 'a'.*not finite"):
+    with pytest.raises(ValueError, match=r"query 'q1', item 'a'.*not finite"):
         evaluate_run({"q1": {"a": 1e39}}, QRELS, ["RR"])
-    with pytest.raises(ValueError, match="'q1', item 'a': 0.5 is not a whole number"):
+    with pytest.raises(ValueError, match=r"'q1', item 'a': 0.5 is not a whole number"):
         evaluate_run({"q1": {"a": 1.0}}, {"q1": {"a": 0.5}}, ["RR"])  # type: ignore[dict-item]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,8 @@ Qrels = dict[str, dict[str, int]]
 
 
 def random_run(queries: int, seed: int) -> tuple[Run, Qrels]:
-    """Lists of 1 to 20 items with few distinct scores, items not judged, judged items outside the list, negative
-    grades, lists without a relevant item, ids whose string order is not their number order."""
+    """Lists of 1 to 20 items: ties, items not judged, judged items outside the list, negative grades, lists
+    without a relevant item, ids whose string order is not their number order."""
     rng = random.Random(seed)
     run: Run = {}
     qrels: Qrels = {}
@@ -35,7 +36,7 @@ def random_run(queries: int, seed: int) -> tuple[Run, Qrels]:
     return run, qrels
 
 
-def tensors(run: Run, qrels: Qrels) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def tensors(run: Run, qrels: Qrels) -> tuple[dict[str, Any], torch.Tensor]:
     """The run as padded tensors, padding filled with what would be the best item, and the ideal labels."""
     lists, width = len(run), max(len(items) for items in run.values())
     judged = max(len(labels) for labels in qrels.values())
@@ -68,13 +69,15 @@ def test_without_ideal_labels_the_candidates_are_the_ideal() -> None:
     batch, _ = tensors(run, inside)
     expected = evaluate_run(run, inside, NAMES).per_query.loc[list(run)]
     for name, values in per_list.compute(NAMES, **batch).items():
-        torch.testing.assert_close(values.double(), torch.tensor(expected[name].to_numpy()), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            values.double(), torch.tensor(expected[name].to_numpy()), atol=1e-6, rtol=0
+        )
 
 
-def one_list(scores: list[float], labels: list[float]) -> dict[str, torch.Tensor]:
+def one_list(scores: list[float], labels: list[float]) -> dict[str, Any]:
     return {
         "scores": torch.tensor([scores]),
-        "labels": torch.tensor([labels]),
+        "labels": torch.tensor([labels], dtype=torch.float32),
         "mask": torch.ones(1, len(scores), dtype=torch.bool),
         "tie_order": per_list.tie_order([[str(i) for i in range(len(scores))]]),
     }
@@ -112,7 +115,7 @@ def test_nothing_depends_on_item_order_or_padding() -> None:
     shuffled = {q: dict(rng.sample(list(items.items()), len(items))) for q, items in run.items()}
     first, again = (per_list.compute(NAMES, **tensors(r, qrels)[0]) for r in (run, shuffled))
     batch, _ = tensors(run, qrels)
-    padded = {
+    padded: dict[str, Any] = {
         key: torch.nn.functional.pad(value, (0, 9), value=True if key == "mask" else 7)
         for key, value in batch.items()
     }

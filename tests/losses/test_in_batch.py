@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from crossjem_pl.losses import in_batch_info_nce, info_nce
+from crossjem_pl.losses import LOSSES, VECTOR_LOSSES, InBatchInfoNCE, in_batch_info_nce, info_nce
 
 Batch = dict[str, Tensor]
 
@@ -213,3 +213,20 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
         gradient = whole["item_vectors"].grad
         assert gradient is not None
         torch.testing.assert_close(r[3] / 2, gradient[rows, : r[3].shape[1]])
+
+
+def test_the_module_is_the_function() -> None:
+    batch = make_batch((4, 2, 5))
+    module = InBatchInfoNCE(temperature=0.5, threshold=0.5)
+    torch.testing.assert_close(module(**batch), loss_of(batch, temperature=0.5, threshold=0.5))
+    assert repr(module) == "InBatchInfoNCE(temperature=0.5, threshold=0.5, gather=False)"
+
+
+def test_the_module_gathers_only_where_there_are_processes() -> None:
+    batch = make_batch((4, 2, 5))
+    torch.testing.assert_close(InBatchInfoNCE(gather=True)(**batch), loss_of(batch))
+
+
+def test_vector_losses_are_no_ranking_losses() -> None:
+    assert VECTOR_LOSSES == {"in_batch_info_nce": InBatchInfoNCE}
+    assert not set(VECTOR_LOSSES) & set(LOSSES)

@@ -1,0 +1,31 @@
+"""`crossjem convert`: ranking lists from one file layout to another."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from crossjem_pl.data.convert import SOURCES, convert
+from crossjem_pl.data.formats import TARGETS
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--from", dest="from_format", choices=["auto", *SOURCES], default="auto")
+    parser.add_argument("--to", dest="to_format", choices=["auto", *TARGETS], default="auto")
+    parser.add_argument("--queries", type=Path, metavar="FILE", help="texts of a TREC run's queries")
+    parser.add_argument("--items", type=Path, metavar="FILE", help="texts of a TREC run's items")
+    parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgements of a TREC run")
+    parser.add_argument("--labels-field", default="labels", metavar="NAME")
+    parser.add_argument("--scores-field", default="scores", metavar="NAME")
+    parser.add_argument("--depth", type=int, metavar="K", help="only the best K items of a TREC run's queries")
+
+
+def run(args: argparse.Namespace) -> None:
+    names = (
+        "source target from_format to_format queries items qrels labels_field scores_field depth"  # as in convert()
+    ).split()
+    print(convert(**{name: getattr(args, name) for name in names}))

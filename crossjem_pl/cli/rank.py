@@ -1,0 +1,72 @@
+"""`crossjem rank`: a ranked table of items for one query."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crossjem_pl.inference import RankedItem, Reranker
+from crossjem_pl.rankers.explanations import Explanation
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="model folder or hub repository")
+    parser.add_argument("query")
+    parser.add_argument("items", nargs="*", help="item texts")
+    parser.add_argument("--items", dest="items_file", type=Path, metavar="FILE", help="text file, one item per line")
+    parser.add_argument("--top-k", type=int, metavar="K", help="print only the best K")
+    parser.add_argument("--activation", choices=["none", "sigmoid", "softmax"], default="none")
+    parser.add_argument("--explain", action="store_true", help="what each token adds to the score")
+    parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
+
+
+def run(args: argparse.Namespace) -> None:
+    items = [*args.items, *(_read_items(args.items_file) if args.items_file else [])]
+    if not items:
+        raise ValueError("no items: give them after the query, or with --items FILE")
+    reranker = Reranker.from_pretrained(args.model, device=args.device)
+    ranked = reranker.rank(args.query, items, args.top_k, args.activation)
+    explanations = reranker.explain(args.query, items) if args.explain else None
+    Console().print(_table(args.query, ranked, explanations))
+    if reranker.truncated:
+        print(f"{reranker.truncated} texts were longer than the model's limits and were cut")
+
+
+def _read_items(path: Path) -> list[str]:
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path}")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise ValueError(f"{path}, line {number}: blank line; each line is one item")
+    return lines
+
+
+def _table(query: str, ranked: list[RankedItem], explanations: list[Explanation] | None) -> Table:
+    table = Table(title=f"query: {escape(query)}", title_justify="left")
+    table.add_column("rank", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("item")
+    if explanations is not None:
+        table.add_column("contributions (they sum to the score)")
+    for rank, row in enumerate(ranked, start=1):
+        cells = [str(rank), f"{row.score:.4f}", escape(row.text)]
+        if explanations is not None:
+            cells.append(_contributions(explanations[row.index]))
+        table.add_row(*cells)
+    return table
+
+
+def _contributions(explanation: Explanation) -> str:
+    parts = sorted(explanation.contributions, key=lambda c: -abs(c.value))
+    own = [f"{escape(c.token)} {c.value:+.3f}" for c in parts if c.part == "item"]
+    rest = sum(c.value for c in parts if c.part != "item")
+    if any(c.part != "item" for c in parts):
+        own.append(f"[dim]query and bias {rest:+.3f}[/dim]")
+    return ", ".join(own)

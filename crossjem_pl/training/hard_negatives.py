@@ -1,0 +1,184 @@
+"""Hard negatives searched anew during training with the model as it is (ANCE)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from lightning import Callback, LightningModule, Trainer
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.dual import DualRanker
+from crossjem_pl.training.nearest import Backend, nearest_items
+
+__all__ = ["MineHardNegatives"]
+
+
+class MineHardNegatives(Callback):
+    """Gives every training list the items that the model itself ranks high for its query, as negatives.
+
+    Approximate nearest neighbour negative contrastive estimation (Xiong et al., arXiv 2007.00808), with an exact search.
+    Every `every_n_steps` steps all distinct item texts of the training lists (the corpus) and all their queries are
+    encoded, in evaluation mode; the `depth` items with the greatest inner products with each query are looked up; known
+    positives go; and of those left `n_negatives` are drawn. A list then is its positives (label above 0) and those
+    negatives, label 0, ids `mined:<number in the corpus>`. What was mined before is replaced. A list for which nothing is
+    left keeps its own negatives, one without a positive stays as it is.
+
+    Which item is a known positive is decided by text: all texts that have a label above 0 in any list with the same query
+    text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
+
+    The data module's lists are replaced in place, and given back when training ends. With `num_workers=0` the next batch sees them; with workers, which
+    hold a copy, the next epoch does: mine once an epoch then. Teacher scores do not cover mined items, so lists lose them:
+    the loss has to read labels. Every process of a distributed run mines everything for itself.
+
+    The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that resumes
+    mines when it starts, with the weights that it resumes from.
+
+    Args:
+        every_n_steps: optimiser steps between searches.
+        depth: how many of the best items are considered (ANCE: 200).
+        n_negatives: how many of them are drawn for a list.
+        at_start: mine before the first step too. Without, the first steps see the data's own negatives (a warm-up).
+        exclude_same_text: also leave out items that differ from a positive, or from the query itself, by case and blanks
+            only.
+        keep_negatives: keep the list's own negatives beside the mined ones.
+        batch_size: texts encoded at a time.
+        backend: of the search, see `nearest_items`.
+        seed: seed of the draws.
+
+    Raises:
+        ValueError: at the start of training, if the ranker is no dual encoder that compares by inner product or cosine, the
+            loss reads teacher scores, or a list has no labels.
+    """
+
+    def __init__(
+        self,
+        every_n_steps: int,
+        depth: int = 200,
+        n_negatives: int = 20,
+        at_start: bool = False,
+        exclude_same_text: bool = True,
+        keep_negatives: bool = False,
+        batch_size: int = 1024,
+        backend: Backend = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("every_n_steps", every_n_steps), ("depth", depth), ("n_negatives", n_negatives)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if n_negatives > depth:
+            raise ValueError(f"n_negatives={n_negatives} cannot be drawn from depth={depth} items")
+        self.every_n_steps, self.depth, self.n_negatives = every_n_steps, depth, n_negatives
+        self.at_start, self.exclude_same_text, self.keep_negatives = at_start, exclude_same_text, keep_negatives
+        self.batch_size, self.backend, self.seed = batch_size, backend, seed
+        self._given: list[RankingList] = []
+        self._last_step = -1
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._ranker(pl_module).check_inner_product()
+        if getattr(pl_module, "targets", "labels") != "labels":
+            raise ValueError(
+                "mined negatives have no teacher scores: set model.targets to labels, or leave out MineHardNegatives"
+            )
+        lists = _train_lists(trainer)
+        for one in lists:
+            if one.labels is None:
+                raise ValueError(f"list {one.query_id!r}, field 'labels': there are none to tell positives by")
+        self._given = list(lists)
+        self._last_step = -1
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.at_start or trainer.global_step > 0:
+            self._mine(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if step % self.every_n_steps == 0 and step not in (0, self._last_step):
+            self._mine(trainer, pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        _train_lists(trainer)[:] = self._given
+
+    def _mine(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._last_step = trainer.global_step
+        ranker = self._ranker(pl_module)
+        was_training = ranker.training
+        ranker.eval()
+        with trainer.strategy.precision_plugin.forward_context():
+            mined = self.mine(ranker, self._given, trainer.global_step)
+        ranker.train(was_training)
+        _train_lists(trainer)[:] = mined
+
+    def mine(self, ranker: DualRanker, lists: Sequence[RankingList], step: int = 0) -> list[RankingList]:
+        """`lists` with negatives that `ranker` ranks high; see the class. The ranker is used in the mode that it is in.
+
+        Args:
+            ranker: compares by inner product.
+            lists: with labels; their item texts are the corpus.
+            step: part of the draw's seed.
+        """
+        corpus = list(dict.fromkeys(text for one in lists for text in one.items))
+        queries = list(dict.fromkeys(one.query for one in lists))
+        found = nearest_items(
+            ranker.text_vectors(queries, "query", self.batch_size),
+            ranker.text_vectors(corpus, "items", self.batch_size),
+            self.depth,
+            self.backend,
+        ).numpy()
+        row = {query: i for i, query in enumerate(queries)}
+        forbidden: dict[str, set[str]] = {query: set() for query in queries}
+        for one in lists:
+            positives = [text for text, label in zip(one.items, one.labels or (), strict=True) if label > 0]
+            forbidden[one.query].update(map(self._form, positives))
+            if self.exclude_same_text:
+                forbidden[one.query].add(self._form(one.query))
+        return [
+            self._with_negatives(one, found[row[one.query]], corpus, forbidden[one.query], [self.seed, step, i])
+            for i, one in enumerate(lists)
+        ]
+
+    def _with_negatives(
+        self, one: RankingList, found: np.ndarray, corpus: list[str], forbidden: set[str], seed: list[int]
+    ) -> RankingList:
+        assert one.labels is not None
+        kept = [i for i, label in enumerate(one.labels) if self.keep_negatives or label > 0]
+        own = {one.items[i] for i in kept}
+        left = [int(j) for j in found if self._form(corpus[j]) not in forbidden and corpus[j] not in own]
+        if not left or not any(label > 0 for label in one.labels):
+            return replace(one, scores=None)
+        drawn = np.sort(np.random.default_rng(seed).permutation(len(left))[: self.n_negatives])
+        mined = [left[i] for i in drawn]
+        return RankingList(
+            query_id=one.query_id,
+            query=one.query,
+            item_ids=(*(one.item_ids[i] for i in kept), *(f"mined:{j}" for j in mined)),
+            items=(*(one.items[i] for i in kept), *(corpus[j] for j in mined)),
+            labels=(*(one.labels[i] for i in kept), *(0.0 for _ in mined)),
+        )
+
+    def _form(self, text: str) -> str:
+        """What two texts are compared by."""
+        return " ".join(text.casefold().split()) if self.exclude_same_text else text
+
+    @staticmethod
+    def _ranker(pl_module: LightningModule) -> DualRanker:
+        ranker = pl_module.ranker
+        if not isinstance(ranker, DualRanker):
+            raise ValueError(
+                f"hard negatives are searched by inner product: {type(ranker).__name__} has no vectors; use a dual "
+                "encoder (dpr, ance, twinbert, instructor, coral)"
+            )
+        return ranker
+
+
+def _train_lists(trainer: Trainer) -> list[RankingList]:
+    """The data module's own list of training lists."""
+    data = getattr(trainer, "datamodule", None)
+    if data is None or not hasattr(data, "lists"):
+        raise ValueError("MineHardNegatives needs a RankingDataModule, whose training lists it can replace")
+    return data.lists("train")

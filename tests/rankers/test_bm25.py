@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import get_args
+
+import bm25s
+import pytest
+import torch
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import BM25
+from crossjem_pl.rankers.bm25 import BM25Method
+from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from crossjem_pl.rankers.words import Words
+from tests.conftest import example_lists
+
+CORPUS = ("red shoes", "red red boots", "blue shoes for kids", "a couch", "red running shoes for men", "lamp")
+
+
+def score(ranker: BM25, query: str, items: tuple[str, ...] | list[str]) -> torch.Tensor:
+    return ranker(ranker.collate([RankingList.from_texts(query, list(items))]))[0]
+
+
+@pytest.mark.parametrize("method", get_args(BM25Method))
+@pytest.mark.parametrize("query", ["red shoes", "red red lamp", "shoes unknown", "unknown"])
+def test_equals_bm25s_on_the_corpus(method: BM25Method, query: str) -> None:
+    words = Words()
+    library = bm25s.BM25(k1=0.9, b=0.4, delta=0.7, method=method)
+    library.index([words(text) for text in CORPUS], show_progress=False)
+    expected = torch.from_numpy(library.get_scores(words(query)))
+    ours = BM25(k1=0.9, b=0.4, delta=0.7, method=method)
+    ours.index_items(CORPUS)
+    torch.testing.assert_close(score(ours, query, CORPUS), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_equals_a_score_by_hand() -> None:
+    ranker = BM25(k1=1.2, b=0.75)
+    ranker.index_items(["red shoes", "red boots big", "lamp"])
+    # 3 items of 2 words on average; "red" in 2 of them, "shoes" in 1
+    red, shoes = math.log(1 + 1.5 / 2.5), math.log(1 + 2.5 / 1.5)
+    longer = 1.2 * (0.25 + 0.75 * 3 / 2)
+    expected = [red / 2.2 + shoes / 2.2, 2 * red / (2 + longer), 0.0]
+    got = score(ranker, "Red SHOES!", ["red shoes", "red, red boots", "unknown"])
+    torch.testing.assert_close(got, torch.tensor(expected), rtol=1e-6, atol=1e-7)
+
+
+def test_without_an_index_a_list_is_its_own_corpus() -> None:
+    lists = example_lists(4, seed=2)
+    bare = BM25()
+    together = bare(bare.collate(lists))
+    for i, one in enumerate(lists):
+        indexed = BM25()
+        indexed.index_items(one.items)
+        torch.testing.assert_close(together[i, : len(one)], score(indexed, one.query, one.items))
+
+
+@pytest.mark.parametrize("method", get_args(BM25Method))
+def test_a_word_that_is_not_in_the_corpus_counts_where_it_occurs(method: BM25Method) -> None:
+    ranker = BM25(method=method)
+    ranker.index_items(CORPUS)
+    with_word, without, neither = score(ranker, "lamp tricycle", ["lamp tricycle", "lamp bike", "green bike"])
+    assert with_word > without > neither
+
+
+def test_texts_without_words_score_nothing() -> None:
+    ranker = BM25()
+    ranker.index_items(["?!", "..."])  # an average of no words at all
+    assert score(ranker, "red shoes", ["red shoes", "?!"]).tolist()[1] == 0.0
+    assert not score(ranker, "?!", ["red shoes", "?!"]).any()
+
+
+def test_words() -> None:
+    assert Words()("C++ vs. C# in 2024: Ünïcode_x") == ["c", "vs", "c", "in", "2024", "ünïcode_x"]
+    assert Words(stopwords="en")("the price of a lamp") == ["price", "lamp"]
+    assert Words(stopwords=["Lamp"])("the lamp") == ["the"]
+    with pytest.raises(ValueError, match="'de'"):
+        Words(stopwords="de")  # type: ignore[arg-type]
+
+
+def test_a_missing_stemmer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "Stemmer", None)
+    with pytest.raises(ImportError, match="pip install PyStemmer"):
+        BM25(stemmer="english")
+
+
+def test_statistics_are_saved_with_the_model(tmp_path: Path) -> None:
+    ranker = BM25(k1=0.7, method="bm25+")
+    ranker.index_items(CORPUS)
+    save_ranker(ranker, tmp_path)
+    items = ["red shoes", "lamp", "blue boots"]
+    again = load_ranker(str(tmp_path))
+    torch.testing.assert_close(
+        again(again.collate([RankingList.from_texts("red", items)]))[0], score(ranker, "red", items)
+    )
+    assert not [path.name for path in tmp_path.iterdir() if path.suffix not in (".json", ".safetensors")]
+
+
+@pytest.mark.parametrize("wrong", [{"method": "okapi"}, {"k1": -1.0}, {"b": 1.1}, {"delta": float("nan")}])
+def test_bad_arguments(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        BM25(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_empty_corpus_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no items"):
+        BM25().index_items([])
+
+
+def test_indexing_and_scoring_take_no_more_than_seconds() -> None:
+    lists = example_lists(200, seed=1, most_items=30)
+    corpus = [f"{text} {i}" for i in range(15) for one in lists for text in one.items]
+    assert len(corpus) > 30_000
+    ranker = BM25()
+    start = time.perf_counter()
+    ranker.index_items(corpus)
+    ranker(ranker.collate(lists))
+    assert time.perf_counter() - start < 10

@@ -1,0 +1,330 @@
+"""Dual encoders against literal computations, and the cache of item vectors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, T5EncoderModel
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.losses import InBatchInfoNCE, info_nce
+from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
+from crossjem_pl.rankers.decoupled import DecoupledRanker
+from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from crossjem_pl.rankers.text_rows import TextRows
+from tests.rankers import public_models
+from tests.rankers.cases import CASES, LIMITS
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+DUAL = sorted(n for n in CASES if issubclass(RANKERS[n.split("-")[0]], DualRanker))
+DECOUPLED = sorted(n for n in CASES if issubclass(RANKERS[n.split("-")[0]], DecoupledRanker))
+
+
+@pytest.fixture
+def ranker(request: pytest.FixtureRequest, tiny_models_folder: Path) -> DecoupledRanker:
+    torch.manual_seed(0)
+    built = CASES[request.param](tiny_models_folder).eval()
+    assert isinstance(built, DecoupledRanker)
+    return built
+
+
+def count_encoded(ranker: DecoupledRanker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The item texts that go through the encoder from now on."""
+    seen: list[str] = []
+    encode = ranker.encode_item_rows
+
+    def counted(rows: TextRows) -> object:
+        seen.extend(rows.texts)
+        assert sum(len(group.input_ids) for group in rows.groups) == len(rows.texts)
+        return encode(rows)
+
+    monkeypatch.setattr(ranker, "encode_item_rows", counted)
+    return seen
+
+
+@torch.no_grad()
+def score(ranker: DecoupledRanker, lists: list[RankingList]) -> Tensor:
+    return ranker(ranker.collate(lists))
+
+
+def states(folder: str, text: str) -> Tensor:
+    """Last hidden states of `[CLS] text [SEP]`, from transformers alone."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text), "[SEP]"])
+    with torch.no_grad():
+        return model(torch.tensor([ids])).last_hidden_state[0]
+
+
+def test_dpr_is_the_scaled_inner_product_of_cls_states(tiny_bert: str, lists: list[RankingList]) -> None:
+    one = lists[0]
+    query = states(tiny_bert, one.query)[0]
+    expected = torch.stack([states(tiny_bert, item)[0] @ query for item in one.items]) / 32**0.5
+    torch.testing.assert_close(score(DPR(tiny_bert).eval(), [one])[0], expected, **CLOSE)
+    torch.testing.assert_close(score(DPR(tiny_bert, scale=1.0).eval(), [one])[0], expected * 32**0.5, **CLOSE)
+
+
+def test_mean_pooling_and_cosine(tiny_bert: str, lists: list[RankingList]) -> None:
+    one = lists[1]
+    query = F.normalize(states(tiny_bert, one.query).mean(0), dim=0)
+    items = torch.stack([F.normalize(states(tiny_bert, item).mean(0), dim=0) for item in one.items])
+    ranker = DPR(tiny_bert, "mean", normalize=True).eval()
+    torch.testing.assert_close(score(ranker, [one])[0], 20 * items @ query, **CLOSE)
+
+
+def test_ance_is_layer_norm_of_a_linear_layer(tiny_bert: str, lists: list[RankingList]) -> None:
+    one, ranker = lists[2], ANCE(tiny_bert, dimension=12).eval()
+    layer = ranker.text_tower.projections[0]
+
+    def vector(text: str) -> Tensor:
+        return F.layer_norm(states(tiny_bert, text)[0] @ layer.linear.weight.T + layer.linear.bias, (12,))  # type: ignore[union-attr, operator]
+
+    expected = torch.stack([vector(item) @ vector(one.query) for item in one.items]) / 12**0.5
+    torch.testing.assert_close(score(ranker, [one])[0], expected, **CLOSE)
+
+
+def test_instructor_pools_what_stands_behind_the_instruction(tiny_bert: str, lists: list[RankingList]) -> None:
+    one, ranker = lists[3], Instructor(tiny_bert, "find the shop for: ", "the shop: ").eval()
+    assert (ranker.prompt_tokens("query"), ranker.prompt_tokens("items")) == (8, 3)  # "find" is four pieces
+    query = F.normalize(states(tiny_bert, "find the shop for: " + one.query)[9:].mean(0), dim=0)
+    items = [F.normalize(states(tiny_bert, "the shop: " + item)[4:].mean(0), dim=0) for item in one.items]
+    torch.testing.assert_close(score(ranker, [one])[0], 20 * torch.stack(items) @ query, **CLOSE)
+
+
+def test_instructor_without_instructions_pools_everything(tiny_bert: str, lists: list[RankingList]) -> None:
+    plain = DPR(tiny_bert, "mean", shared=True, normalize=True).eval()
+    torch.testing.assert_close(score(Instructor(tiny_bert, "", "").eval(), lists), score(plain, lists), **CLOSE)
+
+
+def test_t5_encoder(tmp_path: Path, lists: list[RankingList]) -> None:
+    folder = str(public_models.write_encoder(tmp_path / "t5", "t5"))
+    ranker = Instructor(folder, "the shop: ", "").eval()
+    assert isinstance(ranker.text_tower.encoder, T5EncoderModel)
+    tokenizer, model, one = AutoTokenizer.from_pretrained(folder), ranker.text_tower.encoder, lists[0]
+
+    def vector(prompt: str, text: str, skip: int) -> Tensor:
+        ids = tokenizer(prompt + text, return_tensors="pt").input_ids
+        assert ids[0, -1] == tokenizer.eos_token_id
+        return F.normalize(model(ids).last_hidden_state[0, skip:].mean(0), dim=0)
+
+    with torch.no_grad():
+        items = torch.stack([vector("", item, 0) for item in one.items])
+        expected = 20 * items @ vector("the shop: ", one.query, 3)
+    torch.testing.assert_close(score(ranker, [one])[0], expected, **CLOSE)
+    save_ranker(ranker, tmp_path / "saved")
+    torch.testing.assert_close(score(load_ranker(str(tmp_path / "saved")).eval(), [one])[0], expected, **CLOSE)  # type: ignore[arg-type]
+
+
+def test_weighted_pooling_starts_as_the_mean(tiny_bert: str, lists: list[RankingList]) -> None:
+    weighted, mean = TwinBERT(tiny_bert).eval(), TwinBERT(tiny_bert, "mean").eval()
+    torch.testing.assert_close(score(weighted, lists), score(mean, lists), **CLOSE)
+    weight = weighted.text_tower.token_weight
+    assert weight is not None
+    with torch.no_grad():
+        weight.normal_()
+        weighted.bias.fill_(0.3)
+    one = lists[0]
+
+    def vector(text: str) -> Tensor:
+        hidden = states(tiny_bert, text)
+        return F.normalize((hidden @ weight).softmax(0) @ hidden, dim=0)
+
+    expected = torch.stack([10 * vector(item) @ vector(one.query) + 0.3 for item in one.items])
+    torch.testing.assert_close(score(weighted, [one])[0], expected, **CLOSE)
+
+
+def test_twinbert_residual_crossing(tiny_bert: str, lists: list[RankingList]) -> None:
+    ranker, one = TwinBERT(tiny_bert, "cls", "residual").eval(), lists[4]
+    crossing = ranker.residual
+    assert crossing is not None
+    expected = []
+    for item in one.items:
+        x = torch.maximum(states(tiny_bert, item)[0], states(tiny_bert, one.query)[0])
+        inner = torch.relu(crossing.inner.weight @ x + crossing.inner.bias)
+        x = torch.relu(x + crossing.outer.weight @ inner + crossing.outer.bias)
+        expected.append((crossing.classifier.weight @ x + crossing.classifier.bias)[0])
+    torch.testing.assert_close(score(ranker, [one])[0], torch.stack(expected).detach(), **CLOSE)
+    with pytest.raises(ValueError, match="TwinBERT are not inner products"):
+        ranker.vectors(ranker.collate([one]))
+    with pytest.raises(ValueError, match="not inner products"):
+        ranker.text_vectors(["shoes"], "items")
+
+
+@pytest.mark.parametrize("ranker", [n for n in DUAL if "residual" not in n], indirect=True)
+def test_scores_are_inner_products_of_the_vectors(ranker: DualRanker, lists: list[RankingList]) -> None:
+    batch = ranker.collate(lists)
+    with torch.no_grad():
+        queries, items = ranker.vectors(batch)
+        products = torch.einsum("ld,lid->li", queries, items).masked_fill(~batch.item_mask, 0.0)
+        torch.testing.assert_close(products, ranker(batch), **CLOSE)
+    texts = list(lists[0].items) * 2
+    torch.testing.assert_close(ranker.text_vectors(texts, "items", batch_size=3)[: len(lists[0])], items[0, : len(lists[0])], **CLOSE)
+    again = ranker.text_vectors([one.query for one in lists], "query", batch_size=3)
+    torch.testing.assert_close(again, queries, **CLOSE)
+
+
+@pytest.mark.parametrize("ranker", DECOUPLED, indirect=True)
+def test_each_distinct_text_is_encoded_once(
+    ranker: DecoupledRanker, lists: list[RankingList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = count_encoded(ranker, monkeypatch)
+    copies = [*lists, RankingList("again", lists[0].query, lists[0].item_ids, lists[0].items)]
+    batch = ranker.collate(copies)
+    out = score(ranker, copies)
+    assert sorted(seen) == sorted({text for one in lists for text in one.items})
+    assert len(batch.queries.texts) == len({one.query for one in lists})
+    torch.testing.assert_close(out[-1], out[0])
+    assert torch.equal(batch.item_keys[-1], batch.item_keys[0])
+    assert batch.query_keys[-1] == batch.query_keys[0]
+
+
+@pytest.mark.parametrize("ranker", DECOUPLED, indirect=True)
+def test_precomputed_items_are_not_encoded_again(
+    ranker: DecoupledRanker, lists: list[RankingList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = score(ranker, lists)
+    texts = list(dict.fromkeys(text for one in lists for text in one.items))
+    known = texts[::2]
+    assert ranker.precompute_items(known, batch_size=5) == 0
+    assert len(ranker.item_cache) == len(known)
+    assert ranker.item_cache.memory > 0
+    seen = count_encoded(ranker, monkeypatch)
+    torch.testing.assert_close(score(ranker, lists), expected, **CLOSE)
+    assert sorted(seen) == sorted(texts[1::2])
+    ranker.precompute_items(texts, batch_size=5)
+    seen.clear()
+    torch.testing.assert_close(score(ranker, lists), expected, **CLOSE)
+    assert not seen
+
+
+def test_the_cache_is_for_inference_with_the_weights_it_was_made_of(
+    tiny_bert: str, lists: list[RankingList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = DPR(tiny_bert, dropout=0.0).eval()
+    texts = [text for one in lists for text in one.items]
+    ranker.precompute_items(texts)
+    assert len(pickle.loads(pickle.dumps(ranker)).item_cache) == len(copy.deepcopy(ranker).item_cache) == 0
+    seen = count_encoded(ranker, monkeypatch)
+    ranker(ranker.collate(lists)).sum().backward()  # with gradients everything is encoded
+    assert len(seen) == len(set(texts)) == len(ranker.item_cache)
+
+    ranker.train()
+    assert not len(ranker.item_cache)
+    with pytest.raises(RuntimeError, match="call eval"):
+        ranker.precompute_items(texts)
+    ranker.eval().precompute_items(texts)
+    holder = torch.nn.ModuleDict({"ranker": ranker})
+    holder.load_state_dict({name: value + 0.1 for name, value in holder.state_dict().items()})
+    assert not len(ranker.item_cache)
+    fresh = score(ranker, lists)
+    ranker.precompute_items(texts)
+    torch.testing.assert_close(score(ranker, lists), fresh, **CLOSE)
+
+
+def test_half_precision_cache(tiny_bert: str, lists: list[RankingList]) -> None:
+    ranker = DPR(tiny_bert, "mean", normalize=True).eval()
+    expected = score(ranker, lists)
+    texts = [text for one in lists for text in one.items]
+    ranker.precompute_items(texts, dtype=torch.float16)
+    assert ranker.item_cache.memory == len(set(texts)) * 32 * 2
+    torch.testing.assert_close(score(ranker, lists), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_truncation_is_counted_per_item(tiny_bert: str) -> None:
+    ranker = DPR(tiny_bert, max_query_tokens=2, max_item_tokens=2, item_prompt="shop: ")
+    lists = [
+        RankingList.from_texts("red shoes", ["a b c", "red", "a b"]),
+        RankingList.from_texts("a b c", ["a b c", "red"]),
+    ]
+    batch = ranker.collate(lists)
+    assert (batch.truncated_items, batch.truncated_queries) == (2, 1)
+    assert ranker.eval().precompute_items(["a b c", "red boots"]) == 1
+
+
+def test_a_text_without_tokens_is_named_behind_a_prompt(tiny_bert: str) -> None:
+    ranker = DPR(tiny_bert, query_prompt="find: ", item_prompt="shop: ")
+    blank = "\u200b\u200d"
+    with pytest.raises(ValueError, match=r"'q8'.*'query'.*no tokens"):
+        ranker.collate([RankingList.from_texts("shoes", ["a"]), RankingList.from_texts(blank, ["a"], "q8")])
+    with pytest.raises(ValueError, match=r"'q9'.*'items'.*no tokens"):
+        ranker.collate([RankingList.from_texts("shoes", ["a", blank], "q9")])
+
+
+def test_dpr_towers_start_equal_and_part(tiny_bert: str, lists: list[RankingList]) -> None:
+    ranker = DPR(tiny_bert, projections=[{"size": 8}], dropout=0.0)
+    query_tower = ranker.query_tower
+    assert query_tower is not None
+    before = [(a.clone(), b.clone()) for a, b in zip(query_tower.parameters(), ranker.item_tower.parameters(), strict=True)]
+    assert all(torch.equal(a, b) for a, b in before)
+    optimizer = torch.optim.SGD(ranker.parameters(), lr=0.1)
+    ranker(ranker.collate(lists[:1]))[0, 0].backward()
+    optimizer.step()
+    assert not torch.equal(query_tower.projections[0].linear.weight, ranker.item_tower.projections[0].linear.weight)  # type: ignore[union-attr, arg-type]
+    shared = DPR(tiny_bert, shared=True)
+    assert len(shared.encoders()) == 1
+    assert sum(p.numel() for p in shared.parameters()) * 2 == sum(p.numel() for p in DPR(tiny_bert).parameters())
+
+
+def test_coral_frozen_query_tower(tiny_bert: str, lists: list[RankingList]) -> None:
+    ranker = CoRALRanker(tiny_bert, freeze_query=True, query_projection=False, dropout=0.5).train()
+    assert not ranker.query_tower.encoder.training
+    assert ranker.item_tower.encoder.training
+    trained = {name.split(".")[0] for name, p in ranker.named_parameters() if p.requires_grad}
+    assert trained == {"item_tower"}
+    batch = ranker.collate(lists)
+    first, second = (ranker.encode_query_rows(batch.queries).values for _ in range(2))
+    torch.testing.assert_close(first, second)  # no dropout
+    assert not first.requires_grad
+
+
+def test_coral_towers_of_different_families(tiny_bert: str, tmp_path: Path, lists: list[RankingList]) -> None:
+    other = str(public_models.write_encoder(tmp_path / "other"))
+    ranker = CoRALRanker(tiny_bert, query_encoder=other, query_layers=1, dimension=8, temperature=0.1, **LIMITS).eval()
+    assert ranker.query_tower.encoder.config.num_hidden_layers == 1  # type: ignore[union-attr]
+    assert ranker.item_tower.encoder.config.num_hidden_layers == 2  # type: ignore[union-attr]
+    out = score(ranker, lists)
+    assert float(out.abs().max()) <= 10.0 + 1e-4
+    ids = ranker.collate(lists).queries.groups[0].input_ids
+    assert ids[0, 0] == AutoTokenizer.from_pretrained(other).cls_token_id
+    save_ranker(ranker, tmp_path / "saved")
+    again = load_ranker(str(tmp_path / "saved"))
+    torch.testing.assert_close(score(again.eval(), lists), out, **CLOSE)  # type: ignore[arg-type]
+
+
+def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> None:
+    ranker = DPR(tiny_bert, dropout=0.0)
+    one = RankingList("q", "red shoes", ("a", "b", "c"), ("shoes", "boots", "phone"), (0.0, 1.0, 0.0))
+    batch = ranker.collate([one])
+    labels = torch.tensor([one.labels])
+    loss = InBatchInfoNCE()(*ranker.vectors(batch), labels, batch.item_mask, batch.item_keys, batch.query_keys)
+    torch.testing.assert_close(loss, info_nce(ranker(batch), labels, batch.item_mask))
+    loss.backward()
+    assert all(p.grad is not None for p in ranker.parameters())
+
+
+def test_wrong_options_are_named(tiny_bert: str) -> None:
+    with pytest.raises(ValueError, match="pooling must be one of"):
+        DPR(tiny_bert, "last")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="scale must be positive"):
+        DPR(tiny_bert, scale=0.0)
+    with pytest.raises(ValueError, match="texts_per_pass"):
+        DPR(tiny_bert, texts_per_pass=0)
+    with pytest.raises(ValueError, match="max_item_tokens=160.*162 positions, the encoder has 160"):
+        DPR(tiny_bert, max_item_tokens=160)
+    with pytest.raises(ValueError, match="crossing must be one of"):
+        TwinBERT(tiny_bert, crossing="mlp")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="temperature must be positive"):
+        CoRALRanker(tiny_bert, temperature=0.0)
+    with pytest.raises(ValueError, match="dimension=8, but without query_projection"):
+        CoRALRanker(tiny_bert, query_projection=False, dimension=8)
+    with pytest.raises(ValueError, match="activation must be one of"):
+        DPR(tiny_bert, projections=[{"activation": "softsign"}])  # type: ignore[typeddict-item]
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        ANCE(tiny_bert, dimension=0)
+    with pytest.raises(ValueError, match="no texts"):
+        DPR(tiny_bert).text_vectors([], "items")

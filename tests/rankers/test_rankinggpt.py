@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import RankingGPT
+from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from tests.conftest import example_lists
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+
+
+@pytest.fixture
+def gpt(tiny_models_folder: Path) -> str:
+    return str(tiny_models_folder / "gpt")
+
+
+@torch.no_grad()
+def test_equals_the_likelihood_of_the_query_prompt_by_prompt(gpt: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(gpt).eval()
+    tokenizer = AutoTokenizer.from_pretrained(gpt)
+    ranker = RankingGPT(gpt, pairs_per_pass=3, **LIMITS).eval()
+    for one in example_lists(3):
+        scores = ranker(ranker.collate([one]))[0]
+        query = tokenizer.encode(one.query, add_special_tokens=False)
+        for score, item in zip(scores, one.items, strict=True):
+            context = tokenizer.encode(f"Document: {item} Query:", add_special_tokens=False)
+            ids = torch.tensor([context + query])
+            logs = model(ids).logits[0].log_softmax(-1)
+            expected = torch.stack(
+                [logs[len(context) + i - 1, token] for i, token in enumerate(query)]
+            ).mean()
+            torch.testing.assert_close(score, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_padding_does_not_need_a_padding_token(gpt: str) -> None:
+    ranker = RankingGPT(gpt, **LIMITS)
+    assert ranker.tokenizer.hf.pad_token_id is None
+    group = ranker.collate(example_lists(1)).groups[0]
+    assert group["attention_mask"].sum(1).tolist() == sorted(group["attention_mask"].sum(1).tolist())
+    assert not group["input_ids"][group["attention_mask"] == 0].any()
+
+
+def test_an_item_that_is_only_its_space_is_named(gpt: str) -> None:
+    ranker = RankingGPT(gpt, **LIMITS)
+    with pytest.raises(ValueError, match=r"'q9'.*'items'.*no tokens"):
+        ranker.collate([RankingList("q9", "red", ("a", "b"), ("boots", "\u200b"))])
+    ranker.collate([RankingList("q9", "red", ("a",), ("  boots",))])
+
+
+def test_bad_arguments(gpt: str, tiny_bert: str) -> None:
+    with pytest.raises(ValueError, match="'bert', which is no causal language model"):
+        RankingGPT(tiny_bert, **LIMITS)
+    with pytest.raises(ValueError, match=r"need \d+ positions, .* has 160"):
+        RankingGPT(gpt, max_query_tokens=128, max_item_tokens=32)
+    with pytest.raises(ValueError, match="lora_rank must be at least 0"):
+        RankingGPT(gpt, lora_rank=-1)
+    with pytest.raises(ValueError, match="pairs_per_pass must be at least 1"):
+        RankingGPT(gpt, pairs_per_pass=0)
+
+
+def test_a_missing_peft_is_named(gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r"crossjem_pl\[peft\]"):
+        RankingGPT(gpt, lora_rank=2, **LIMITS)
+
+
+def test_lora_trains_its_matrices_only_or_asks_for_peft(gpt: str, tmp_path: Path) -> None:
+    if find_spec("peft") is None:
+        with pytest.raises(ImportError, match=r"crossjem_pl\[peft\]"):
+            RankingGPT(gpt, lora_rank=2, **LIMITS)
+        return
+    torch.manual_seed(0)
+    ranker = RankingGPT(gpt, lora_rank=2, **LIMITS)
+    trained = {name for name, p in ranker.named_parameters() if p.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+    assert not any("lm_head" in name for name in trained)
+    lists = example_lists(3)
+    plain = RankingGPT(gpt, **LIMITS).eval()
+    torch.testing.assert_close(ranker.eval()(ranker.collate(lists)), plain(plain.collate(lists)))
+    optimizer = torch.optim.SGD([p for p in ranker.parameters() if p.requires_grad], lr=1.0)
+    for _ in range(2):
+        optimizer.zero_grad()
+        ranker(ranker.collate(lists)).sum().backward()
+        optimizer.step()
+    scores = ranker(ranker.collate(lists))
+    assert (scores - plain(plain.collate(lists))).abs().max() > 1e-4
+    save_ranker(ranker, tmp_path)
+    again = load_ranker(str(tmp_path)).eval()
+    torch.testing.assert_close(again(again.collate(lists)), scores)
+    assert {name for name, p in again.named_parameters() if p.requires_grad} == trained

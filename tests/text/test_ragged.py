@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crossjem_pl.text import Ragged
+
+
+def random_rows(seed: int) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [random.integers(0, 50, random.integers(0, 7)).tolist() for _ in range(random.integers(1, 12))]
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    return Ragged.from_rows([np.array(row, dtype=np.int64) for row in rows])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_agrees_with_plain_lists(seed: int) -> None:
+    rows = random_rows(seed)
+    packed = ragged(rows)
+    assert packed.values.dtype == packed.lengths.dtype == np.int64
+    assert packed.values.tolist() == [value for row in rows for value in row]
+    assert packed.lengths.tolist() == [len(row) for row in rows]
+    assert packed.starts.tolist() == [sum(len(r) for r in rows[:i]) for i in range(len(rows))]
+    assert packed.row_of.tolist() == [i for i, row in enumerate(rows) for _ in row]
+    assert packed.position_of.tolist() == [p for row in rows for p in range(len(row))]
+    assert [packed.row(i).tolist() for i in range(len(rows))] == rows
+    longest = max(len(row) for row in rows)
+    assert packed.padded(-1).tolist() == [row + [-1] * (longest - len(row)) for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_slices_hold_the_rows_between(seed: int) -> None:
+    rows = random_rows(seed)
+    packed = ragged(rows)
+    for start in range(len(rows)):
+        for stop in range(start, len(rows) + 3):
+            part = packed.slice(start, stop)
+            assert [part.row(i).tolist() for i in range(len(part.lengths))] == rows[start:stop]
+            assert np.shares_memory(part.values, packed.values) or not len(part.values)
+
+
+def test_no_rows() -> None:
+    packed = ragged([])
+    assert packed.values.dtype == np.int64
+    assert packed.values.shape == packed.lengths.shape == packed.row_of.shape == (0,)
+    assert packed.padded(0).shape == (0, 0)

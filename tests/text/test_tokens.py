@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from crossjem_pl.text import ShortTextTokenizer
+from tests import tiny_models
+
+WITHOUT_TOKENS = "\u200b\u200d"  # not white space to Python, nothing to a tokenizer
+
+
+def random_texts(seed: int, count: int) -> list[str]:
+    source = random.Random(seed)
+    return [" ".join(source.choices(tiny_models.WORDS, k=source.randint(1, 9))) for _ in range(count)]
+
+
+def one_by_one(texts: list[str]) -> list[list[int]]:
+    hf = tiny_models.tokenizer()
+    return [hf.convert_tokens_to_ids(hf.tokenize(text)) for text in texts]
+
+
+def rows(tokenizer: ShortTextTokenizer, texts: list[str], limit: int = 100) -> list[list[int]]:
+    tokens = tokenizer.encode(texts, limit).tokens
+    return [tokens.row(i).tolist() for i in range(len(texts))]
+
+
+@pytest.mark.parametrize("cache_size", [0, 1, 7, 1000])
+def test_ids_are_those_of_each_text_alone(cache_size: int) -> None:
+    tokenizer = ShortTextTokenizer(tiny_models.tokenizer(), cache_size)
+    for seed in range(6):
+        texts = random_texts(seed % 3, 25) * 2  # repeats inside and across calls
+        random.Random(seed).shuffle(texts)
+        assert rows(tokenizer, texts) == one_by_one(texts)
+        assert len(tokenizer._cache) <= cache_size
+
+
+def test_the_oldest_texts_leave_the_cache_first() -> None:
+    tokenizer = ShortTextTokenizer(tiny_models.tokenizer(), 3)
+    for text in ("red", "blue", "green", "lamp"):
+        tokenizer.encode([text], 9)
+    assert list(tokenizer._cache) == ["blue", "green", "lamp"]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5, 8])
+def test_cut_texts_are_counted_and_the_cache_keeps_them_whole(limit: int) -> None:
+    tokenizer = ShortTextTokenizer(tiny_models.tokenizer())
+    texts = random_texts(4, 40)
+    whole = one_by_one(texts)
+    encoded = tokenizer.encode(texts, limit)
+    assert [encoded.tokens.row(i).tolist() for i in range(len(texts))] == [row[:limit] for row in whole]
+    assert encoded.truncated == sum(len(row) > limit for row in whole)
+    assert tokenizer.encode(texts, 100).truncated == 0
+    assert rows(tokenizer, texts) == whole
+
+
+def test_a_text_without_tokens_is_an_error_every_time() -> None:
+    tokenizer = ShortTextTokenizer(tiny_models.tokenizer())
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"'\\u200b\\u200d' has no tokens"):
+            tokenizer.encode(["red shoes", WITHOUT_TOKENS], 8)
+
+
+def test_padding_and_truncation_of_the_backend_are_ignored() -> None:
+    hf = tiny_models.tokenizer()
+    hf.backend_tokenizer.enable_padding(length=16)
+    hf.backend_tokenizer.enable_truncation(2)
+    texts = ["red", "cheap running shoes near paris"]
+    assert rows(ShortTextTokenizer(hf), texts) == one_by_one(texts)
+
+
+def test_padding_that_another_caller_switches_on_is_ignored() -> None:
+    hf = tiny_models.tokenizer()
+    tokenizer = ShortTextTokenizer(hf)
+    hf(["red", "cheap running shoes"], padding="max_length", truncation=True, max_length=2)
+    texts = ["red", "cheap running shoes near paris"]
+    assert rows(tokenizer, texts) == one_by_one(texts)
+
+
+def test_the_cache_stays_behind_when_pickled() -> None:
+    tokenizer = ShortTextTokenizer(tiny_models.tokenizer(), 50)
+    texts = random_texts(0, 20)
+    expected = rows(tokenizer, texts)
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert (copy.cache_size, copy._cache) == (50, {})
+    assert rows(copy, texts) == expected
+
+
+def test_needs_a_fast_tokenizer() -> None:
+    class Slow(PreTrainedTokenizerFast):
+        is_fast = False
+
+    slow = tiny_models.tokenizer()
+    slow.__class__ = Slow
+    with pytest.raises(ValueError, match="Slow is not a fast tokenizer"):
+        ShortTextTokenizer(slow)
