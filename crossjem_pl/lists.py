@@ -53,7 +53,9 @@ class RankingList:
     def from_texts(cls, query: str, items: Sequence[str], query_id: str = "query") -> RankingList:
         """A list from bare texts; the item ids are the positions "0", "1", ..."""
         if isinstance(items, str):  # a sequence of characters to Python
-            raise ValueError(f"list {query_id!r}, field 'items': expected a sequence of texts, got the text {items!r}")
+            raise ValueError(
+                f"list {query_id!r}, field 'items': expected a sequence of texts, got the text {items!r}"
+            )
         return cls(query_id, query, tuple(str(i) for i in range(len(items))), tuple(items))
 
     def select(self, positions: Sequence[int]) -> RankingList:

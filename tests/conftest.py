@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from crossjem_pl.lists import RankingList
 from tests import tiny_models
 
 torch.set_num_threads(1)
+logging.raiseExceptions = False  # lightning logs to the stream of an earlier test
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lightning import Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar
@@ -22,6 +23,14 @@ __all__ = ["SUBCOMMANDS", "run_training"]
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 
 
+class _Parser(LightningArgumentParser):
+    """Ends a mistake in one message: the generated usage alone would fill several screens."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        print(f"error: {message}\nAll options: {self.prog.replace(' [options]', '')} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
 class RankingCLI(LightningCLI):
     """LightningCLI whose run folder is `trainer.default_root_dir`: config, metrics, checkpoints, model and runs."""
 
@@ -33,8 +42,7 @@ class RankingCLI(LightningCLI):
         parser.set_defaults({"checkpoint.every_n_train_steps": 250, "checkpoint.save_last": True})
 
     def before_instantiate_classes(self) -> None:
-        assert self.subcommand is not None
-        config = self.config[self.subcommand]
+        config = self._chosen(self.config)
         root = Path(config.trainer.default_root_dir or "runs/default")
         config.trainer.default_root_dir = str(root)
         config.checkpoint.dirpath = config.checkpoint.dirpath or str(root / "checkpoints")
@@ -44,8 +52,7 @@ class RankingCLI(LightningCLI):
             set_aside_metrics(root)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        assert self.subcommand is not None
-        chosen = self.config_init[self.subcommand].trainer
+        chosen = self._chosen(self.config_init).trainer
         callbacks = list(chosen.callbacks or [])
         if chosen.enable_progress_bar is not False:
             callbacks.append(RichProgressBar())
@@ -56,6 +63,10 @@ class RankingCLI(LightningCLI):
             callbacks.append(LearningRateMonitor("step"))
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
 
+    def _chosen(self, config: Any) -> Any:
+        """The part of the configuration that belongs to the subcommand."""
+        return config if self.subcommand is None else config[self.subcommand]
+
 
 def run_training(argv: Sequence[str]) -> None:
     """Runs one of `SUBCOMMANDS` with the arguments of the command line."""
@@ -64,6 +75,7 @@ def run_training(argv: Sequence[str]) -> None:
         RankingDataModule,
         seed_everything_default=0,
         save_config_kwargs={"overwrite": True},
+        parser_class=_Parser,
         parser_kwargs={"prog": "lightning"},
         args=list(argv),
     )

@@ -54,11 +54,13 @@ def read_scores(path: Path) -> dict[tuple[str, str], float]:
 
     Raises:
         FileNotFoundError: if the file is missing.
-        ValueError: if the file is not Parquet, a column is missing or cannot be read as text ids and numbers, an id
-            is missing, or a pair occurs twice; names file and row.
+        ValueError: if the file is not Parquet, a column is missing or cannot be read as text ids and numbers,
+            an id is missing, or a pair occurs twice; names file and row.
     """
     if not path.exists():
-        raise FileNotFoundError(f"no teacher scores at {path}; write them with: crossjem teach MODEL LISTS --out {path}")
+        raise FileNotFoundError(
+            f"no teacher scores at {path}; write them with: crossjem teach MODEL LISTS --out {path}"
+        )
     try:
         names = set(pq.read_schema(path).names)
         for column in SCORES_SCHEMA.names:
@@ -67,7 +69,9 @@ def read_scores(path: Path) -> dict[tuple[str, str], float]:
         # integer ids from elsewhere become text, as the readers of lists make them
         table = pq.read_table(path, columns=SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
     except pa.ArrowException as error:
-        raise ValueError(f"{path}: not a Parquet file of {', '.join(SCORES_SCHEMA.names)} ({error})") from None
+        raise ValueError(
+            f"{path}: not a Parquet file of {', '.join(SCORES_SCHEMA.names)} ({error})"
+        ) from None
     columns = [table.column(name).to_pylist() for name in SCORES_SCHEMA.names]
     scores: dict[tuple[str, str], float] = {}
     for row, (query_id, item_id, score) in enumerate(zip(*columns, strict=True), start=1):
@@ -85,12 +89,12 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
     Args:
         lists: the lists.
         path: Parquet file of `query_id, item_id, score`.
-        allow_missing: leave out items whose score is missing or not finite, and lists left with none; how many
-            is logged.
+        allow_missing: leave out items whose score is missing or not finite, and lists left with none; how
+            many is logged.
 
     Raises:
-        ValueError: if scores are missing or not finite and that is not allowed; counts them and names the first.
-            If no item at all has a score, allowed or not.
+        ValueError: if scores are missing or not finite and that is not allowed; counts them and names the
+            first. If no item at all has a score, allowed or not.
     """
     scores = read_scores(path)
     joined: list[RankingList] = []
@@ -111,7 +115,9 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
             "score them, or set data.allow_missing_scores to leave them out"
         )
     if lists and not joined:
-        raise ValueError(f"{path}: not one item has a teacher score, the first is {first}; are these the same ids?")
+        raise ValueError(
+            f"{path}: not one item has a teacher score, the first is {first}; are these the same ids?"
+        )
     if missing:
         log.warning(
             "%s: left out %d items without a finite teacher score, the first is %s, and so %d lists",

@@ -39,14 +39,14 @@ class RankedItem:
 class Reranker:
     """The inference face of any ranker.
 
-    Lists longer than one pass of a joint ranker are split into passes that run in one batch; no token is dropped
-    but for the limits of single texts, which `truncated` counts.
+    Lists longer than one pass of a joint ranker are split into passes that run in one batch; no token is
+    dropped but for the limits of single texts, which `truncated` counts.
 
     Args:
         ranker: what scores; it is put into eval mode and moved to `device`.
         device: "cpu", "cuda", ...; None takes a GPU if there is one.
-        precision: of the matrix products; scores are float32 always. "bfloat16" on a CPU pays only with AMX or
-            AVX-512 bf16.
+        precision: of the matrix products; scores are float32 always. "bfloat16" on a CPU pays only with AMX
+            or AVX-512 bf16.
         batch_size: lists per forward pass.
 
     Example:
@@ -168,12 +168,15 @@ class Reranker:
         self.truncated += batch.truncated_items + batch.truncated_queries
         lower = self.precision != "float32"
         dtype = getattr(torch, self.precision)
-        with torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype if lower else None, enabled=lower):
+        with (
+            torch.inference_mode(),
+            torch.autocast(self.device.type, dtype=dtype if lower else None, enabled=lower),
+        ):
             scores = self.ranker(batch.to(self.device)).float().cpu()
         for row, one in zip(scores, lists, strict=True):
             if not torch.isfinite(row).all():
                 raise ValueError(
-                    f"list {one.query_id!r}: a score is not finite; the weights are broken, or {self.precision} is "
-                    "too narrow for them (bfloat16 and float32 have the wider range)"
+                    f"list {one.query_id!r}: a score is not finite; the weights are broken, or "
+                    f"{self.precision} is too narrow for them (bfloat16 and float32 have the wider range)"
                 )
         return [row[: len(one)] for row, one in zip(scores, lists, strict=True)]

@@ -16,13 +16,15 @@ __all__ = ["ANCE"]
 
 @register
 class ANCE(DualRanker):
-    """ANCE (Xiong et al., arXiv 2007.00808): score = scale * <v(q), v(d)>, v = LayerNorm(W h_[CLS] + b), one tower.
+    """ANCE (Xiong et al., arXiv 2007.00808): score = scale * <v(q), v(d)>, v = LayerNorm(W h_[CLS] + b).
 
-    What sets it apart is how it is trained: on negatives that the model itself ranks high, searched anew every few
-    hundred steps (`MineHardNegatives`; `experiments/rankers/ance.yaml` sets both up). Rows are `[CLS] text [SEP]`.
+    One tower reads both sides, rows are `[CLS] text [SEP]`. What sets it apart is how it is trained: on
+    negatives that the model itself ranks high, searched anew every few hundred steps (`MineHardNegatives`;
+    `experiments/rankers/ance.yaml` sets both up).
 
-    Relations: DPR with `shared` and one projection with `layer_norm`. The LayerNorm gives all vectors about the length
-    sqrt(dimension), so the default scale 1 / sqrt(dimension) makes scores sqrt(dimension) times a near-cosine.
+    Relations: DPR with `shared` and one projection with `layer_norm`. The LayerNorm gives all vectors about
+    the length sqrt(dimension), so the default scale 1 / sqrt(dimension) makes scores sqrt(dimension) times a
+    near-cosine.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.

@@ -62,10 +62,10 @@ class Batch(TensorRecord):
 
 
 class Ranker(nn.Module, ABC):
-    """Scores the items of queries. Joint, pointwise, dual, sequence-to-sequence and sparse rankers are all this.
+    """Scores the items of queries; joint, pointwise, dual, sequence-to-sequence and sparse rankers alike.
 
-    A subclass calls `super().__init__(dict_of_its_own_init_arguments)`; the dict must be JSON serialisable, and
-    `cls(**init_args)` must build an equal architecture: it is what a model folder stores.
+    A subclass calls `super().__init__(dict_of_its_own_init_arguments)`; the dict must be JSON serialisable,
+    and `cls(**init_args)` must build an equal architecture: it is what a model folder stores.
 
     `collate` runs in DataLoader workers: it reads only CPU state (tokenizer, limits) and never the weights.
     """
@@ -97,7 +97,7 @@ class Ranker(nn.Module, ABC):
         return []
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
-        """How many of the leading items one training pass can hold (all of them unless a ranker has a limit)."""
+        """How many of the leading items one training pass can hold (all unless a ranker has a limit)."""
         return len(ranking_list)
 
     def explain(self, ranking_list: RankingList) -> list[Explanation]:

@@ -38,18 +38,20 @@ __all__ = ["ColBERT", "max_sim"]
 class ColBERT(DecoupledRanker, PublicFolders):
     """ColBERT (Khattab and Zaharia, arXiv 2004.12832): score = scale * sum_i max_j <q_i, d_j>.
 
-    q_i and d_j are the encoder's token states, projected and normalised, of `[CLS] [Q] query [SEP] [MASK] ...` and
-    `[CLS] [D] item [SEP]`. Queries are filled with [MASK] up to `query_length` ("query augmentation"), the encoder does
-    not attend to what was filled in, and its states count like the others. Punctuation of an item does not count.
-    Item vectors, one per token, can be computed beforehand (`precompute_items`): M tokens take 4 * M * dimension bytes.
+    q_i and d_j are the encoder's token states, projected and normalised, of `[CLS] [Q] query [SEP] [MASK]
+    ...` and `[CLS] [D] item [SEP]`. Queries are filled with [MASK] up to `query_length` ("query
+    augmentation"), the encoder does not attend to what was filled in, and its states count like the others.
+    Punctuation of an item does not count. Item vectors, one per token, can be computed beforehand
+    (`precompute_items`): M tokens take 4 * M * dimension bytes.
 
-    Relations: with one vector per text it is a dual encoder; `MaxSimHead` is the same interaction inside CROSS-JEM's
-    joint encoding.
+    Relations: with one vector per text it is a dual encoder; `MaxSimHead` is the same interaction inside
+    CROSS-JEM's joint encoding.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         dimension: width of the token vectors.
-        query_length: rows of queries are filled up to it; 0 for no augmentation. Longer queries get no filling.
+        query_length: rows of queries are filled up to it; 0 for no augmentation. Longer queries get no
+            filling.
         query_marker: token behind a query's [CLS], e.g. "[unused0]"; None for none.
         item_marker: token behind an item's [CLS], e.g. "[unused1]"; None for none.
         skip_words: tokens of items that do not count; None for punctuation.
@@ -62,8 +64,8 @@ class ColBERT(DecoupledRanker, PublicFolders):
         options: how the encoder is loaded, see `EncoderOptions`.
 
     Raises:
-        ValueError: for a marker that is no token of the vocabulary, augmentation with a tokenizer that has no [MASK],
-            limits beyond the encoder's positions, a scale that is not positive.
+        ValueError: for a marker that is no token of the vocabulary, augmentation with a tokenizer that has no
+            [MASK], limits beyond the encoder's positions, a scale that is not positive.
     """
 
     name = "colbert"
@@ -158,8 +160,8 @@ class ColBERT(DecoupledRanker, PublicFolders):
     def from_public(cls, folder: Path) -> Self:
         """The ranker of a folder that PyLate or Stanford's ColBERT wrote; scores equal theirs.
 
-        PyLate: modules.json of a Transformer and Dense layers, config_sentence_transformers.json. Stanford: the weight
-        `linear.weight` next to the encoder's, artifact.metadata.
+        PyLate: modules.json of a Transformer and Dense layers, config_sentence_transformers.json. Stanford:
+        the weight `linear.weight` next to the encoder's, artifact.metadata.
 
         Raises:
             ValueError: for a setting that is not read or weights that are not safetensors; names the file.

@@ -22,11 +22,13 @@ _QUERY_FOLDER = "query_encoder"
 
 @register
 class CoRALRanker(DualRanker):
-    """CoRAL's decoupled representations (Gienapp, Deckers and Potthast, "Contrastive Ranking-Aware Learning", 2023).
+    """CoRAL's decoupled representations (Gienapp, Deckers and Potthast, 2023).
 
-    score = 1 / temperature * <P_q e_q(q), P_d e_d(d)>, the vectors normalised. Items are long-lived and encoded ahead:
-    their encoder may be large. Queries are encoded while the user waits: theirs may be small, of another family, or
-    frozen and without a projection, when the items learn to meet it. The projections P make the widths equal.
+    "Contrastive Ranking-Aware Learning. CoRAL - Decoupled Representations for Retrieval", slides, April 2023.
+    score = 1 / temperature * <P_q e_q(q), P_d e_d(d)>, the vectors normalised. Items are long-lived and
+    encoded ahead: their encoder may be large. Queries are encoded while the user waits: theirs may be small,
+    of another family, or frozen and without a projection, when the items learn to meet it. The projections P
+    make the widths equal.
 
     Its loss is `losses.CoRAL` on the teacher's scores, each list a batch of its own: see
     `experiments/rankers/coral.yaml`. Relations: DPR with towers that differ and one projection each.
@@ -36,7 +38,8 @@ class CoRALRanker(DualRanker):
         query_encoder: the queries'; None for the items' (as a tower of its own).
         query_layers: keep only the first layers of the query encoder; None for as many as `layers` says.
         freeze_query: leave the query encoder as it is, dropout off (its projection is trained).
-        query_projection: whether queries are projected; without, items are projected to the query encoder's width.
+        query_projection: whether queries are projected; without, items are projected to the query encoder's
+            width.
         dimension: width of the vectors; None for the query encoder's.
         pooling: "mean", "cls", "max" or "weighted".
         normalize: whether vectors have length 1.
@@ -47,8 +50,8 @@ class CoRALRanker(DualRanker):
         options: how the encoders are loaded, see `EncoderOptions`.
 
     Raises:
-        ValueError: if `dimension` is not the query encoder's width and there is no query projection, or the temperature
-            is not positive.
+        ValueError: if `dimension` is not the query encoder's width and there is no query projection, or the
+            temperature is not positive.
     """
 
     name = "coral"

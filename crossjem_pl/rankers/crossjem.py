@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, get_args
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, first_
 from crossjem_pl.text import PassOrder, Ragged, leading_items, plan_passes, token_union
 
 __all__ = ["CrossJEM", "JointBatch"]
+
+UnionPositions = Literal["sequential", "shared"]
 
 
 @dataclass
@@ -60,15 +62,16 @@ class JointBatch(Batch):
 class CrossJEM(NeuralRanker):
     """CROSS-JEM (Paliwal et al., 2024): `[CLS] q [SEP] u_1..u_M`, u = the distinct item tokens, ascending.
 
-    Lists that exceed `max_items_per_pass` or `max_union_tokens` are split into passes that run in one batch; no
-    token is dropped. Texts longer than their own limits are cut and counted.
+    Lists that exceed `max_items_per_pass` or `max_union_tokens` are split into passes that run in one batch;
+    no token is dropped. Texts longer than their own limits are cut and counted.
 
     Args:
-        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and [SEP].
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and
+            [SEP].
         head: how token embeddings become scores; the paper's `LinearHead` by default.
         item_layers: encoder layers that run inside each item after the joint ones (0: the paper's form).
-        union_positions: "sequential", the encoder's own positions (the paper), or "shared", one position for all
-            union tokens, which makes the union a set and lets it be longer than the position table.
+        union_positions: "sequential", the encoder's own positions (the paper), or "shared", one position for
+            all union tokens, which makes the union a set and lets it be longer than the position table.
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         max_items_per_pass: N of the paper.
@@ -77,7 +80,8 @@ class CrossJEM(NeuralRanker):
         options: how the encoder is loaded, see `EncoderOptions`.
 
     Raises:
-        ValueError: on limits that contradict each other or the encoder's number of positions.
+        ValueError: on limits that contradict each other or the encoder's number of positions, and for an
+            unknown `union_positions` or `pass_order`.
     """
 
     name = "crossjem"
@@ -87,7 +91,7 @@ class CrossJEM(NeuralRanker):
         encoder: str,
         head: ScoringHead | None = None,
         item_layers: int = 0,
-        union_positions: Literal["sequential", "shared"] = "sequential",
+        union_positions: UnionPositions = "sequential",
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
         max_items_per_pass: int = 100,
@@ -101,7 +105,8 @@ class CrossJEM(NeuralRanker):
         super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
         self.encoder = load_encoder(encoder, options)
         if getattr(self.encoder, "pooler", None) is not None:
-            self.encoder.pooler = None  # [CLS] is not pooled; a pooler would only be dead weight
+            # [CLS] is not pooled; a pooler would only be dead weight
+            self.encoder.register_module("pooler", None)
         self.union_positions = union_positions
         self.max_items_per_pass = max_items_per_pass
         self.max_union_tokens = max_union_tokens
@@ -124,7 +129,9 @@ class CrossJEM(NeuralRanker):
         head = init_args["head"]
         head_class = getattr(heads, head["class"], None)
         if not (isinstance(head_class, type) and issubclass(head_class, ScoringHead)):
-            raise ValueError(f"{folder}: unknown scoring head {head['class']!r}; the package's are in rankers/heads.py")
+            raise ValueError(
+                f"{folder}: unknown scoring head {head['class']!r}; the package's are in rankers/heads.py"
+            )
         return super().from_folder(folder, {**init_args, "head": head_class(**head["init_args"])})
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
@@ -157,7 +164,8 @@ class CrossJEM(NeuralRanker):
         position_ids = None
         if self.union_positions == "shared":
             position_ids = torch.from_numpy(np.minimum(columns[None, :], start[:, None]))
-        offset = item_pass * width + start[item_pass]  # flat position of the first union token of each item's pass
+        # flat position of the first union token of each item's pass
+        offset = item_pass * width + start[item_pass]
         own_item = items.tokens.row_of
         slot = np.flatnonzero(mask.numpy().ravel())
         return JointBatch(
@@ -206,7 +214,9 @@ class CrossJEM(NeuralRanker):
         for item, token, value in zip(
             parts.context_item.tolist(), parts.context_token.tolist(), parts.context.tolist(), strict=True
         ):
-            found[item].append(TokenContribution(pieces[token], "special" if token in special else "query", value))
+            found[item].append(
+                TokenContribution(pieces[token], "special" if token in special else "query", value)
+            )
         bias = (TokenContribution("", "bias", parts.constant),) if parts.constant else ()
         return [
             Explanation(text, score, (*own, *bias))
@@ -222,7 +232,9 @@ class CrossJEM(NeuralRanker):
         pair_token, pair_item, pair_position = batch.pair_token, batch.pair_item, batch.pair_position
         embeddings = item_embeddings = joint.float()
         if self.item_layers is not None:
-            own = self.item_layers(joint, batch.own_token, batch.own_item, batch.own_position, len(batch.item_pass))
+            own = self.item_layers(
+                joint, batch.own_token, batch.own_item, batch.own_position, len(batch.item_pass)
+            )
             item_embeddings = own.float()
             pair_token = torch.arange(len(batch.own_token), device=joint.device)
             pair_item, pair_position = batch.own_item, batch.own_position
@@ -253,18 +265,26 @@ class CrossJEM(NeuralRanker):
         return item_pass, list_of_pass
 
     def _check_limits(self) -> None:
+        for field, allowed in (("union_positions", UnionPositions), ("pass_order", PassOrder)):
+            if getattr(self, field) not in get_args(allowed):
+                raise ValueError(
+                    f"{field} must be one of {', '.join(get_args(allowed))}, got {getattr(self, field)!r}"
+                )
         if self.max_items_per_pass < 1:
             raise ValueError(f"max_items_per_pass must be at least 1, got {self.max_items_per_pass}")
         if self.max_union_tokens < self.max_item_tokens:
             raise ValueError(
-                f"max_union_tokens={self.max_union_tokens} cannot hold one item of max_item_tokens={self.max_item_tokens}"
+                f"max_union_tokens={self.max_union_tokens} cannot hold one item of "
+                f"max_item_tokens={self.max_item_tokens}"
             )
         union = 1 if self.union_positions == "shared" else self.max_union_tokens
         needed = self.max_query_tokens + 2 + union
         config = self.encoder_config
-        available = getattr(config, "max_position_embeddings", needed + first_position(config)) - first_position(config)
+        first = first_position(config)
+        available = getattr(config, "max_position_embeddings", needed + first) - first
         if needed > available:
             raise ValueError(
-                f"max_query_tokens={self.max_query_tokens} + 2 + max_union_tokens={self.max_union_tokens} need "
-                f"{needed} positions, the encoder has {available}; lower a limit or use union_positions='shared'"
+                f"max_query_tokens={self.max_query_tokens} + 2 + max_union_tokens={self.max_union_tokens} "
+                f"need {needed} positions, the encoder has {available}; lower a limit or use "
+                "union_positions='shared'"
             )

@@ -1,4 +1,4 @@
-"""Rankers that encode queries and items apart from each other, so that item vectors can be computed beforehand."""
+"""Rankers that encode queries and items apart, so that item vectors can be computed beforehand."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ class DecoupledRanker(NeuralRanker):
 
     `collate` tokenises and the encoders read each distinct text of a batch once, however many lists it is in.
 
-    **Item vectors can be computed beforehand**: `precompute_items` keeps them by text. They are used at inference
-    only (evaluation mode, no gradients), for the texts that are known; others are encoded as ever. Calling `train()`
-    or loading weights forgets them. Weights changed by hand in evaluation mode are not noticed: call
-    `item_cache.clear()`. The cache is no part of a model folder, a checkpoint or a copy of the ranker.
+    **Item vectors can be computed beforehand**: `precompute_items` keeps them by text. They are used at
+    inference only (evaluation mode, no gradients), for the texts that are known; others are encoded as ever.
+    Calling `train()` or loading weights forgets them. Weights changed by hand in evaluation mode are not
+    noticed: call `item_cache.clear()`. The cache is no part of a model folder, a checkpoint or a copy of the
+    ranker.
 
     Args:
         init_args: the subclass's init arguments (see `Ranker`).
@@ -217,7 +218,7 @@ class DecoupledRanker(NeuralRanker):
 
 
 def prompt_length(tokenizer: ShortTextTokenizer, prompt: str) -> int:
-    """How many tokens `prompt` has in front of a text; its trailing blanks belong to the text that follows."""
+    """How many tokens `prompt` has in front of a text; its trailing blanks belong to that text."""
     bare = prompt.rstrip()
     return int(tokenizer.encode([bare], 2**31).tokens.lengths[0]) if bare else 0
 

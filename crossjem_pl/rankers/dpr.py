@@ -25,23 +25,23 @@ __all__ = ["DPR"]
 
 @register
 class DPR(DualRanker, PublicFolders):
-    """Dense passage retrieval (Karpukhin et al., arXiv 2004.04906): score = scale * <e_q([CLS] q), e_d([CLS] d)>.
+    """Dense passage retrieval (Karpukhin et al., arXiv 2004.04906): score = scale * <e_q(q), e_d(d)>.
 
-    Two encoders that start equal and are trained apart, compared by inner product; or one (`shared`). With mean
-    pooling and `normalize` it is the usual bi-encoder of sentence-transformers, whose folders it reads. Each text is
-    encoded on its own, `[CLS] text [SEP]`, once per batch: scores are O(lists + items) passes over short rows, and
-    item vectors can be computed beforehand (`precompute_items`).
+    Two encoders that start equal and are trained apart, compared by inner product; or one (`shared`). With
+    mean pooling and `normalize` it is the usual bi-encoder of sentence-transformers, whose folders it reads.
+    Each text is encoded on its own, `[CLS] text [SEP]`, once per batch: scores are O(lists + items) passes
+    over short rows, and item vectors can be computed beforehand (`precompute_items`).
 
-    Relations: ANCE is a shared tower with a LayerNorm on top and mined negatives; INSTRUCTOR a shared tower with
-    instructions that pooling leaves out; CoRAL two unequal towers.
+    Relations: ANCE is a shared tower with a LayerNorm on top and mined negatives; INSTRUCTOR a shared tower
+    with instructions that pooling leaves out; CoRAL two unequal towers.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         pooling: "cls" (the paper), "mean", "max", or "weighted" by a learned vector.
         shared: one tower for queries and items.
         normalize: compare by cosine.
-        scale: factor of the inner products; None for 1 / sqrt(width), or 20 with `normalize`. The paper has 1, where
-            the products of unnormalised vectors are so large that a softmax starts saturated.
+        scale: factor of the inner products; None for 1 / sqrt(width), or 20 with `normalize`. The paper has
+            1, where the products of unnormalised vectors are so large that a softmax starts saturated.
         projections: layers between pooling and comparison, one set per tower.
         query_prompt: text in front of every query ("query: " for E5).
         item_prompt: text in front of every item ("passage: ").
@@ -96,12 +96,12 @@ class DPR(DualRanker, PublicFolders):
     def from_sentence_transformers(cls, folder: str | Path, **options: Unpack[EncoderOptions]) -> Self:
         """A shared tower with the weights of a folder that sentence-transformers wrote, scale 1.
 
-        Transformer, Pooling (cls, mean or max), Dense and LayerNorm layers, Normalize, the prompts named "query" and
-        "document" and the similarity (cosine or dot) are read; scores equal `model.similarity`.
+        Transformer, Pooling (cls, mean or max), Dense and LayerNorm layers, Normalize, the prompts named
+        "query" and "document" and the similarity (cosine or dot) are read; scores equal `model.similarity`.
 
         Raises:
-            ValueError: for a module that is none of these, weights that are not safetensors, a pooling or similarity
-                that is not read; names the file.
+            ValueError: for a module that is none of these, weights that are not safetensors, a pooling or
+                similarity that is not read; names the file.
         """
         read = read_sentence_encoder(Path(folder))
         ranker = cls(

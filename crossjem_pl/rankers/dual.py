@@ -42,9 +42,9 @@ def longest_text(encoder: str | Path, max_tokens: int, prompt: str) -> int:
 class DualRanker(DecoupledRanker):
     """Scores an item by the inner product of its vector and the query's, times a scale.
 
-    score(q, d) = scale * <e_q(q), e_d(d)>. A subclass says what the towers are; one that compares vectors in another
-    way overrides `similarity` and says so by `inner_product = False`. Item vectors can be computed beforehand, see
-    `DecoupledRanker`.
+    score(q, d) = scale * <e_q(q), e_d(d)>. A subclass says what the towers are; one that compares vectors in
+    another way overrides `similarity` and says so by `inner_product = False`. Item vectors can be computed
+    beforehand, see `DecoupledRanker`.
 
     A subclass calls `build(...)` at the end of its `__init__`.
     """
@@ -57,8 +57,8 @@ class DualRanker(DecoupledRanker):
         """Sets the scale and checks the limits against the towers' positions.
 
         Args:
-            scale: None for 1 / sqrt(size), which keeps the inner products of unnormalised vectors in a range where
-                losses have gradients; it leaves the ranking alone.
+            scale: None for 1 / sqrt(size), which keeps the inner products of unnormalised vectors in a range
+                where losses have gradients; it leaves the ranking alone.
             size: the vectors' width.
 
         Raises:
@@ -99,7 +99,8 @@ class DualRanker(DecoupledRanker):
         """Vectors whose inner product is the score (up to a constant of the ranker).
 
         Returns:
-            float32 [lists, size] with the scale multiplied in, and [lists, max_items, size], anything on padding.
+            float32 [lists, size] with the scale multiplied in, and [lists, max_items, size], anything on
+            padding.
 
         Raises:
             ValueError: if the ranker compares vectors in another way.
@@ -112,8 +113,8 @@ class DualRanker(DecoupledRanker):
         """Raises a ValueError if scores are no inner products."""
         if not self.inner_product:
             raise ValueError(
-                f"the scores of this {type(self).__name__} are not inner products of vectors, which in-batch negatives "
-                "and hard-negative mining need; use one that compares by inner product or cosine"
+                f"the scores of this {type(self).__name__} are not inner products of vectors, which in-batch "
+                "negatives and hard-negative mining need; use one that compares by inner product or cosine"
             )
 
     def similarity(self, queries: Tensor, items: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import crossjem_pl
 from crossjem_pl.rankers.base import RANKERS, Ranker
 from crossjem_pl.rankers.public import PublicFolders, read_json
 
-__all__ = ["load_ranker", "save_ranker"]
+__all__ = ["copy_weights", "load_ranker", "save_ranker"]
 
 _KEY = "crossjem_pl"
 
@@ -20,8 +20,8 @@ _KEY = "crossjem_pl"
 def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     """Writes `ranker` to `folder`, made if absent. Nothing in it is pickled.
 
-    `config.json` holds the encoder's Hugging Face configuration and, under `crossjem_pl`, the ranker's name and
-    init arguments; `model.safetensors` all weights.
+    `config.json` holds the encoder's Hugging Face configuration and, under `crossjem_pl`, the ranker's name
+    and init arguments; `model.safetensors` all weights.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     config[_KEY] = {"version": crossjem_pl.__version__, "ranker": ranker.name, "init_args": ranker.init_args}
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    # a tensor of its own for each name: safetensors refuses shared storage, and tied weights are tied again at load
+    # a tensor of its own for each name: safetensors refuses shared storage; loading ties what is tied
     state = {name: value.detach().contiguous().clone() for name, value in ranker.state_dict().items()}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -52,7 +52,9 @@ def load_ranker(name: str) -> Ranker:
         return _adopt(folder, config)
     own = config[_KEY]
     if own["ranker"] not in RANKERS:
-        raise ValueError(f"{folder}: unknown ranker {own['ranker']!r}; there are {', '.join(sorted(RANKERS))}")
+        raise ValueError(
+            f"{folder}: unknown ranker {own['ranker']!r}; there are {', '.join(sorted(RANKERS))}"
+        )
     ranker = RANKERS[own["ranker"]].from_folder(str(folder), own["init_args"])
     ranker.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
     return ranker
@@ -64,9 +66,9 @@ def _adopt(folder: Path, config: dict[str, Any]) -> Ranker:
         if issubclass(cls, PublicFolders) and cls.adopts(folder, config):
             return cls.from_public(folder)
     raise ValueError(
-        f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. Nor is it a sentence-transformers "
-        "bi-encoder, a cross-encoder with one label, or a ColBERT. To start from a plain encoder, give it as "
-        "`encoder` of a ranker and train"
+        f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. Nor is it a "
+        "sentence-transformers bi-encoder, a cross-encoder with one label, or a ColBERT. To start from a "
+        "plain encoder, give it as `encoder` of a ranker and train"
     )
 
 
@@ -80,7 +82,23 @@ def _local_folder(name: str) -> Path:
         return Path(snapshot_download(name))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise FileNotFoundError(
-            f"no model {name!r}: there is no such folder and the Hugging Face hub did not give it. Train one with "
-            "`lightning fit` (it is written to <run folder>/model), or download its files into a folder and give "
-            f"that path. The hub said: {str(error).splitlines()[0]}"
+            f"no model {name!r}: there is no such folder and the Hugging Face hub did not give it. Train one "
+            "with `lightning fit` (it is written to <run folder>/model), or download its files into a folder "
+            f"and give that path. The hub said: {str(error).splitlines()[0]}"
         ) from error
+
+
+def copy_weights(name: str, ranker: Ranker) -> None:
+    """Loads the weights of the model folder `name` into `ranker`, which must be of the same make.
+
+    Raises:
+        FileNotFoundError: if there is no such model.
+        ValueError: if it is another kind of ranker, or a tensor is missing, left over or of another shape.
+    """
+    stored = load_ranker(name)
+    if type(stored) is not type(ranker):
+        raise ValueError(f"{name} holds a {stored.name} ranker, not a {ranker.name}")
+    try:
+        ranker.load_state_dict(stored.state_dict(), strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{name} does not fit the configured {ranker.name}: {error}") from None

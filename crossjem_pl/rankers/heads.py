@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from crossjem_pl.rankers.segments import segment_max, segment_mean, segment_sum
 
-__all__ = ["Contributions", "JointTokens", "LinearHead", "MaxSimHead", "QueryHead", "ScoringHead", "sinusoids"]
+__all__ = [
+    "Contributions",
+    "JointTokens",
+    "LinearHead",
+    "MaxSimHead",
+    "QueryHead",
+    "ScoringHead",
+    "sinusoids",
+]
 
 
 @dataclass
@@ -27,7 +35,8 @@ class JointTokens:
         cls_token: int64 [P], position of each pass's [CLS].
         sep_token: int64 [P], position of each pass's [SEP].
         item_pass: int64 [I], the pass of each item.
-        item_embeddings: float32 [E, width]; the same tensor as `embeddings`, or what the item layers made of it.
+        item_embeddings: float32 [E, width]; the same tensor as `embeddings`, or what the item layers made of
+            it.
         pair_token: int64 [pairs], rows of `item_embeddings`.
         pair_item: int64 [pairs], ascending; the item that holds the token.
         pair_position: int64 [pairs], the token's (first) position inside the item.
@@ -94,10 +103,12 @@ class ScoringHead(nn.Module, ABC):
 class LinearHead(ScoringHead):
     """The paper's selective mean pooling and linear classifier (section 3.1), computed as scalars.
 
-    f_j = <w, mean over pool j of e_t> + b with pool j = the query's tokens, [SEP] and the item's distinct tokens.
-    Mean and classifier are linear, so each token is projected once, z_t = <w, e_t>, and scalars are averaged:
-    O(M width + pairs) instead of O(I M width). With `positions`, the sinusoid of the token's first position
-    inside the item is added before pooling (Table 6b): z_t + <w, PE(p)>.
+    f_j = <w, mean over pool j of e_t> + b with pool j = the query's tokens, [SEP] and the item's distinct
+    tokens. Mean and classifier are linear, so each token is projected once, z_t = <w, e_t>, and scalars are
+    averaged: O(M width + pairs) instead of O(I M width). With `positions`, the sinusoid of the token's first
+    position inside the item is added before pooling (Table 6b): z_t + <w, PE(p)>. The mean of these sums does
+    not tell which token stood where: items of the same distinct tokens differ only if repeats move first
+    positions.
 
     Args:
         positions: the positional variant of Table 6b.
@@ -162,8 +173,8 @@ class LinearHead(ScoringHead):
 class QueryHead(ScoringHead):
     """Scaled cosine between an item's mean embedding and the query's, both from the joint encoding.
 
-    f_j = s <v_j, u> / (|v_j| |u|), v_j = mean of the item's token embeddings, u = mean of the query's. The scale
-    s is learned. The dot product is a sum over the item's tokens, so explanations stay exact.
+    f_j = s <v_j, u> / (|v_j| |u|), v_j = mean of the item's token embeddings, u = mean of the query's. The
+    scale s is learned. The dot product is a sum over the item's tokens, so explanations stay exact.
 
     Args:
         scale: where s starts. 10 measured best; 1 gives up the head's gain over a linear classifier.
@@ -189,15 +200,17 @@ class QueryHead(ScoringHead):
         """The query's mean of each pass, normalised [P, width], and each item's mean [I, width]."""
         query = segment_mean(tokens.embeddings[tokens.query_token], tokens.query_pass, tokens.passes)
         sizes = torch.bincount(tokens.pair_item, minlength=tokens.items)
-        mean = F.embedding_bag(tokens.pair_token, tokens.item_embeddings, sizes.cumsum(0) - sizes, mode="mean")
+        mean = F.embedding_bag(
+            tokens.pair_token, tokens.item_embeddings, sizes.cumsum(0) - sizes, mode="mean"
+        )
         return F.normalize(query, dim=-1), mean
 
 
 class MaxSimHead(ScoringHead):
     """Late interaction inside the joint encoding: mean over query tokens of the best matching item token.
 
-    f_j = s / L_q * sum over query tokens i of max over tokens t of item j of cos(e_i, e_t), plus a linear term
-    as in `LinearHead` if asked for.
+    f_j = s / L_q * sum over query tokens i of max over tokens t of item j of cos(e_i, e_t), plus a linear
+    term as in `LinearHead` if asked for.
 
     Args:
         scale: where the learned scale s starts.
@@ -233,12 +246,17 @@ class MaxSimHead(ScoringHead):
         return parts
 
     def _similarity(self, tokens: JointTokens) -> tuple[Tensor, Tensor]:
-        """Cosines of each pair's token with its pass's query tokens [pairs, L_q] and their weights [P, L_q]."""
+        """Cosines of each pair's token with its pass's query tokens [pairs, L_q], their weights [P, L_q]."""
         counts = torch.bincount(tokens.query_pass, minlength=tokens.passes)
-        slot = torch.arange(len(tokens.query_pass), device=counts.device) - (counts.cumsum(0) - counts)[tokens.query_pass]
+        slot = (
+            torch.arange(len(tokens.query_pass), device=counts.device)
+            - (counts.cumsum(0) - counts)[tokens.query_pass]
+        )
         width = tokens.embeddings.shape[1]
         query = torch.zeros(tokens.passes, int(counts.max()), width, device=counts.device)
-        query = query.index_put((tokens.query_pass, slot), F.normalize(tokens.embeddings[tokens.query_token], dim=-1))
+        query = query.index_put(
+            (tokens.query_pass, slot), F.normalize(tokens.embeddings[tokens.query_token], dim=-1)
+        )
         valid = torch.arange(query.shape[1], device=counts.device)[None, :] < counts[:, None]
 
         # only rows of one pass meet: sort the pairs by pass, pad, multiply pass by pass, undo

@@ -31,18 +31,18 @@ ITEM_INSTRUCTION = "Represent the title for retrieval: "
 class Instructor(DualRanker, PublicFolders):
     """INSTRUCTOR (Su et al., arXiv 2212.09741): score = scale * cos(v(I_q + q), v(I_d + d)), one tower.
 
-    The instruction stands in front of the text, the encoder reads both, and v is the mean of the states behind the
-    instruction ([CLS], which stands before it, is left out with it; the closing token counts), projected. Works zero-shot
-    with the published weights (`from_public`, or `load_ranker` of their folder) and can be fine-tuned from any encoder,
-    BERT-like or T5's.
+    The instruction stands in front of the text, the encoder reads both, and v is the mean of the states
+    behind the instruction ([CLS], which stands before it, is left out with it; the closing token counts),
+    projected. Works zero-shot with the published weights (`from_public`, or `load_ranker` of their folder)
+    and can be fine-tuned from any encoder, BERT-like or T5's.
 
     Relations: DPR with `shared`, mean pooling and `normalize`, whose prompts pooling reads.
 
     Args:
-        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`. Only the encoder is taken from it; a published
-            INSTRUCTOR has a projection too, which `from_public` reads.
-        query_instruction: what stands in front of a query. The published models know the form "Represent the <domain>
-            <kind of text> for <task>: ".
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`. Only the encoder is taken from it; a
+            published INSTRUCTOR has a projection too, which `from_public` reads.
+        query_instruction: what stands in front of a query. The published models know the form "Represent the
+            <domain> <kind of text> for <task>: ".
         item_instruction: what stands in front of an item.
         scale: factor of the cosines.
         projections: layers between pooling and normalisation.

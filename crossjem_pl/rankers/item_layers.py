@@ -14,9 +14,10 @@ __all__ = ["ItemLayers"]
 class ItemLayers(nn.Module):
     """k encoder layers over every item's own tokens, in the item's word order.
 
-    A union gives a shared token one embedding for all its items and forgets word order. These layers gather the
-    item's tokens from the joint encoding, repeats included, add a position embedding and let them attend to each
-    other only, so that each item gets its own embedding of each token. Cost: (sum of item lengths) x k layers.
+    A union gives a shared token one embedding for all its items and forgets word order. These layers gather
+    the item's tokens from the joint encoding, repeats included, add a position embedding and let them attend
+    to each other only, so that each item gets its own embedding of each token. Cost: (sum of item lengths) x
+    k layers.
 
     Args:
         encoder: the joint encoder; the layers start as copies of its last `layers` ones, the positions as its
@@ -25,7 +26,7 @@ class ItemLayers(nn.Module):
         max_item_tokens: number of positions.
 
     Raises:
-        ValueError: if the encoder has fewer layers, or its layers need inputs beyond hidden states and a mask.
+        ValueError: if the encoder has fewer layers, or they need inputs beyond hidden states and a mask.
     """
 
     def __init__(self, encoder: nn.Module, layers: int, max_item_tokens: int) -> None:
@@ -43,7 +44,9 @@ class ItemLayers(nn.Module):
                 rows = table[first : first + max_item_tokens]
                 self.positions.weight[: len(rows)] = rows
 
-    def forward(self, embeddings: Tensor, token: Tensor, item: Tensor, position: Tensor, items: int) -> Tensor:
+    def forward(
+        self, embeddings: Tensor, token: Tensor, item: Tensor, position: Tensor, items: int
+    ) -> Tensor:
         """Embeddings of all item tokens, [tokens, width].
 
         Args:
@@ -66,11 +69,11 @@ def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
             stack = encoder.get_submodule(path)
         except AttributeError:
             continue
-        if isinstance(stack, nn.ModuleList) and not getattr(encoder.config, "layer_types", None):  # type: ignore[union-attr]
+        if isinstance(stack, nn.ModuleList) and not getattr(encoder.config, "layer_types", None):
             return stack
     raise ValueError(
-        f"item layers need an encoder whose layers take only hidden states and a mask (BERT, DistilBERT, MiniLM, "
-        f"ELECTRA, RoBERTa); {type(encoder).__name__} is not one"
+        f"item layers need an encoder whose layers take only hidden states and a mask (BERT, DistilBERT, "
+        f"MiniLM, ELECTRA, RoBERTa); {type(encoder).__name__} is not one"
     )
 
 
@@ -79,5 +82,6 @@ def _position_table(encoder: nn.Module) -> Tensor | None:
     table = getattr(embeddings, "position_embeddings", None)
     if not isinstance(table, nn.Embedding):
         return None
-    project = getattr(encoder, "embeddings_project", None)  # ELECTRA's embeddings may be narrower than its layers
+    # ELECTRA's embeddings may be narrower than its layers
+    project = getattr(encoder, "embeddings_project", None)
     return table.weight @ project.weight.T if isinstance(project, nn.Linear) else table.weight

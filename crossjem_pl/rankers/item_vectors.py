@@ -19,7 +19,8 @@ class Vectors:
 
     Args:
         values: floating point [total, width].
-        lengths: int64 [texts], how many vectors each text has: 1 for a dual encoder, one per token for ColBERT.
+        lengths: int64 [texts], how many vectors each text has: 1 for a dual encoder, one per token for
+            ColBERT.
     """
 
     values: Tensor

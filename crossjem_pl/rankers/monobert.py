@@ -29,7 +29,8 @@ class PairBatch(Batch):
 
     Args:
         groups: dicts of `input_ids`, `attention_mask`, `token_type_ids`, int64 [pairs of the group, length].
-        slots: int64 [all pairs], place of each pair in the flattened [lists, max_items], in the groups' order.
+        slots: int64 [all pairs], place of each pair in the flattened [lists, max_items], in the groups'
+            order.
     """
 
     groups: list[dict[str, Tensor]]
@@ -38,9 +39,11 @@ class PairBatch(Batch):
 
 @register
 class MonoBERT(NeuralRanker, PublicFolders):
-    """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item [SEP]`.
+    """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item
+    [SEP]`.
 
-    It is transformers' sequence classifier with one label, so that every family's own pooling and head is used.
+    It is transformers' sequence classifier with one label, so that every family's own pooling and head is
+    used.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
@@ -68,7 +71,8 @@ class MonoBERT(NeuralRanker, PublicFolders):
             raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
         self.pairs_per_pass = pairs_per_pass
         self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
-        self._segments = has_segments(self.model)
+        # a model whose tokenizer marks no segments has learned pairs without them
+        self._segments = has_segments(self.model) and "token_type_ids" in self.tokenizer.hf.model_input_names
         separator = self.tokenizer.hf.sep_token_id
         # RoBERTa's pairs have two separators in the middle, as their tokenizer's own pairs show
         self._middle = max(self.tokenizer.hf("a", "b").input_ids.count(separator) - 1, 1)
@@ -77,8 +81,9 @@ class MonoBERT(NeuralRanker, PublicFolders):
         available = getattr(self.encoder_config, "max_position_embeddings", needed + first) - first
         if needed > available:
             raise ValueError(
-                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + {2 + self._middle} special "
-                f"tokens need {needed} positions, the encoder has {available}; lower a limit"
+                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + "
+                f"{2 + self._middle} special tokens need {needed} positions, the encoder has {available}; "
+                "lower a limit"
             )
 
     @property

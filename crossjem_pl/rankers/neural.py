@@ -29,7 +29,9 @@ class NeuralRanker(Ranker):
     cls_and_sep: ClassVar[bool] = True
     """Whether the tokenizer must have [CLS] and [SEP]."""
 
-    def __init__(self, init_args: dict[str, Any], encoder: str, max_query_tokens: int, max_item_tokens: int) -> None:
+    def __init__(
+        self, init_args: dict[str, Any], encoder: str, max_query_tokens: int, max_item_tokens: int
+    ) -> None:
         super().__init__(init_args)
         for field, value in (("max_query_tokens", max_query_tokens), ("max_item_tokens", max_item_tokens)):
             if value < 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
@@ -58,7 +59,9 @@ def resolve(name: str) -> str:
     if folder not in _verified:
         digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
         if digest != _PACKAGED_SHA256:
-            raise ValueError(f"{folder / 'model.safetensors'}: SHA-256 is {digest}, expected {_PACKAGED_SHA256}")
+            raise ValueError(
+                f"{folder / 'model.safetensors'}: SHA-256 is {digest}, expected {_PACKAGED_SHA256}"
+            )
         _verified.add(folder)
     return str(folder)
 
@@ -108,8 +111,7 @@ def load_encoder(
     if options.get("random_init"):
         model = auto_class.from_config(config, dtype=torch.float32, **keywords)
     else:
-        with _missing_model(name):
-            model = auto_class.from_pretrained(resolve(name), config=config, dtype=torch.float32, **keywords)
+        model = _with_weights(name, config, auto_class, keywords)
     dropout = options.get("dropout")
     if dropout is not None:
         if not 0.0 <= dropout < 1.0:
@@ -120,6 +122,54 @@ def load_encoder(
     if options.get("freeze_embeddings"):
         model.get_input_embeddings().requires_grad_(False)
     return model.train()  # transformers hands out models in eval mode
+
+
+def _with_weights(
+    name: str, config: PretrainedConfig, auto_class: Any, keywords: dict[str, Any]
+) -> nn.Module:
+    """The model with its pretrained weights; only a new head may be without.
+
+    A folder that this package wrote gives the weights of its ranker's encoder (a warm start).
+
+    Raises:
+        ValueError: if the encoder would be left without some of its weights.
+    """
+    folder = Path(resolve(name))
+    if folder.is_dir() and "crossjem_pl" in config.to_dict():
+        model = auto_class.from_config(config, dtype=torch.float32, **keywords)
+        missing = _load_encoder_part(model, folder / "model.safetensors")
+    else:
+        with _missing_model(name):
+            model, info = auto_class.from_pretrained(
+                str(folder) if folder.is_dir() else name,
+                config=config,
+                dtype=torch.float32,
+                output_loading_info=True,
+                **keywords,
+            )
+        missing = set(info["missing_keys"])
+    base = getattr(model, "base_model_prefix", "")
+    of_encoder = model is model.base_model
+    lost = {key for key in missing if (of_encoder or key.startswith(f"{base}.")) and "pooler" not in key}
+    if lost:
+        raise ValueError(
+            f"{name}: the weights of {sorted(lost)[0]!r} and {len(lost) - 1} others are not in its files"
+        )
+    return model
+
+
+def _load_encoder_part(model: Any, weights: Path) -> set[str]:
+    """Loads the encoder of one of our rankers into the encoder of `model`; returns the keys that it does not have."""
+    base = model.base_model
+    wanted = base.state_dict()
+    stored = load_file(weights)
+    anchor = next(iter(wanted))
+    prefixes = sorted((key[: -len(anchor)] for key in stored if key.endswith(anchor)), key=len)
+    if not prefixes:
+        raise ValueError(f"{weights} holds no encoder like {type(base).__name__}")
+    found = {key: stored[prefixes[0] + key] for key in wanted if prefixes[0] + key in stored}
+    base.load_state_dict(found, strict=False)
+    return {key for key in wanted if key not in found}
 
 
 def encode_tokens(

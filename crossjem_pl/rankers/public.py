@@ -96,15 +96,15 @@ def require_safetensors(folder: Path) -> None:
     """Raises a ValueError if an encoder's folder has no weights in the safetensors format."""
     if not any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
         raise ValueError(
-            f"{folder} has no model.safetensors. Pickled weights (pytorch_model.bin) are not loaded: convert them with "
-            "transformers, AutoModel.from_pretrained(...).save_pretrained(...), in a place where you trust them"
+            f"{folder} has no model.safetensors. Pickled weights (pytorch_model.bin) are not loaded: convert "
+            "them with transformers, from_pretrained(...) and save_pretrained(...), where you trust them"
         )
 
 
 def read_projections(
     modules: list[tuple[str, Path]],
 ) -> tuple[list[ProjectionSpec], list[tuple[Path, Path | None]]]:
-    """The Dense layers among `modules`, each with a LayerNorm that follows it, and the folders of their weights.
+    """The Dense layers among `modules`, each with the LayerNorm behind it, and the folders of their weights.
 
     Raises:
         ValueError: for an activation that is not known, or a LayerNorm without a Dense before it.
@@ -177,8 +177,8 @@ def read_sentence_encoder(folder: Path) -> SentenceEncoder:
     strange = [kind for kind, _ in modules if kind not in known]
     if strange or [kind for kind, _ in modules[:2]] != ["Transformer", "Pooling"]:
         raise ValueError(
-            f"{folder / 'modules.json'}: expected a Transformer, a Pooling and then {', '.join(sorted(known))}; "
-            f"got {', '.join(kind for kind, _ in modules)}"
+            f"{folder / 'modules.json'}: expected Transformer, Pooling, and then Dense, LayerNorm, Dropout "
+            f"or Normalize; got {', '.join(kind for kind, _ in modules)}"
         )
     (_, encoder), (_, pooling_folder) = modules[:2]
     require_safetensors(encoder)

@@ -149,7 +149,7 @@ class RankingGPT(NeuralRanker):
 
 
 def _check_causal(name: str) -> None:
-    """Refuses encoders: transformers gives them a language model head, but every token would see the query."""
+    """Refuses encoders: transformers gives them a language model head, but each token would see the query."""
     config = AutoConfig.from_pretrained(resolve(name))
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False):
         raise ValueError(

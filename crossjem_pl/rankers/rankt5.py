@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions
 from crossjem_pl.rankers.prompts import PromptBatch, in_place
 from crossjem_pl.rankers.t5 import T5Ranker
@@ -79,8 +80,6 @@ class RankT5(T5Ranker):
     def _score(self, group: dict[str, Tensor]) -> Tensor:
         if self.classifier is None:
             return self.logits(group)[:, 0]
-        states = self.states(group)
-        with torch.autocast(states.device.type, enabled=False):
-            inside = group["attention_mask"][:, :, None].float()
-            mean = (states.float() * inside).sum(1) / inside.sum(1)
-            return self.classifier(mean)[:, 0]
+        inside = group["attention_mask"][:, :, None].float()
+        mean = (self.states(group).float() * inside).sum(1) / inside.sum(1)
+        return linear_float32(self.classifier, mean)[:, 0]

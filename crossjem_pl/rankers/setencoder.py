@@ -17,6 +17,7 @@ from crossjem_pl.rankers.context_attention import attend_with_context
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.packed_attention import Packing, pack
 from crossjem_pl.rankers.packed_encoder import PackedEncoder, heads_last
+from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions
 from crossjem_pl.rankers.sequences import joined, taken
 
@@ -144,8 +145,7 @@ class SetEncoder(NeuralRanker):
         pairs = pack(batch.item_index, batch.position_ids, len(batch.item_start))
         layout = _Layout(pairs, interaction, batch.item_list, others)
         hidden = self.encoder(batch.input_ids, batch.segment_ids, batch.position_ids, layout=layout)
-        with torch.autocast(hidden.device.type, enabled=False):
-            scores = self.classifier(hidden[batch.item_start].float())[:, 0]
+        scores = linear_float32(self.classifier, hidden[batch.item_start])[:, 0]
         return torch.zeros_like(batch.item_mask, dtype=torch.float32).index_put(place, scores)
 
 

@@ -20,6 +20,7 @@ from crossjem_pl.rankers.heads import JointTokens, QueryHead
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.packed_attention import Packing, pack
 from crossjem_pl.rankers.packed_encoder import PackedEncoder, heads_last
+from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions
 from crossjem_pl.rankers.segments import segment_mean
 from crossjem_pl.rankers.sequences import joined
@@ -125,7 +126,7 @@ class SharedQuery(NeuralRanker):
         self.encoder = PackedEncoder(encoder, options, _ATTENTION)
         self.item_positions = item_positions
         self._check_positions()
-        self.head: nn.Module
+        self.head: QueryHead | nn.Linear
         if head == "query":
             self.head = QueryHead(scale)
         else:
@@ -206,16 +207,15 @@ class SharedQuery(NeuralRanker):
         if isinstance(self.head, QueryHead):
             return self.head(_joint_tokens(hidden, batch))
         own = hidden[len(batch.query_list) :]
-        return self.head(segment_mean(own, batch.item_index, len(batch.item_list)))[:, 0]
+        return linear_float32(self.head, segment_mean(own, batch.item_index, len(batch.item_list)))[:, 0]
 
     def _contributions(self, hidden: Tensor, batch: SharedQueryBatch) -> tuple[Tensor, float]:
         """What each item token adds to its item's score, float32 [item tokens], and what all items get."""
         if isinstance(self.head, QueryHead):
             pair = self.head.contributions(_joint_tokens(hidden, batch)).pair
             return pair.new_zeros(len(batch.item_index)).index_copy(0, _item_words(batch), pair), 0.0
-        weight, bias = self.head.weight[0], self.head.bias  # type: ignore[index]
         sizes = torch.bincount(batch.item_index)[batch.item_index]
-        return hidden[len(batch.query_list) :] @ weight / sizes, float(bias)  # type: ignore[arg-type]
+        return hidden[len(batch.query_list) :] @ self.head.weight[0].float() / sizes, float(self.head.bias)
 
     def _check_positions(self) -> None:
         start = self.max_query_tokens + 2 if self.item_positions == "continue" else 1

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import item_mask
 from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions, load_encoder, resolve
 from crossjem_pl.rankers.prompts import PromptBatch
 from crossjem_pl.rankers.sequences import joined, length_groups, taken
@@ -115,8 +116,7 @@ class T5Ranker(NeuralRanker):
             encoder_attention_mask=group["attention_mask"],
             use_cache=False,
         ).last_hidden_state[:, 0]
-        with torch.autocast(decoded.device.type, enabled=False):
-            return self.labels(decoded.float()).float()
+        return linear_float32(self.labels, decoded)
 
     def _label_id(self, label: str, encoder: str) -> int:
         token = self.tokenizer.hf.convert_tokens_to_ids(label)

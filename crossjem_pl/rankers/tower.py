@@ -31,8 +31,8 @@ def load_text_encoder(name: str, options: EncoderOptions) -> nn.Module:
 class TextTower(nn.Module):
     """Token rows to one vector each: v = normalise(projections(pool(encoder(row)))), the last two optional.
 
-    Pooling over the row's used positions: "cls" takes the first position, "mean" and "max" are themselves, "weighted"
-    is sum_t a_t h_t with a = softmax over t of <w, h_t>, w learned from 0 (where it is the mean).
+    Pooling over the row's used positions: "cls" takes the first position, "mean" and "max" are themselves,
+    "weighted" is sum_t a_t h_t with a = softmax over t of <w, h_t>, w learned from 0 (where it is the mean).
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.

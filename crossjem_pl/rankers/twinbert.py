@@ -22,8 +22,8 @@ Crossing = Literal["cosine", "residual"]
 class ResidualCrossing(nn.Module):
     """TwinBERT's residual network over x = max(u, v), element by element.
 
-    score = <w, relu(x + W2 relu(W1 x + b1) + b2)> + b. It depends on the pair, so vectors can be computed beforehand
-    but not searched.
+    score = <w, relu(x + W2 relu(W1 x + b1) + b2)> + b. It depends on the pair, so vectors can be computed
+    beforehand but not searched.
     """
 
     def __init__(self, size: int) -> None:
@@ -43,18 +43,20 @@ class ResidualCrossing(nn.Module):
 class TwinBERT(DualRanker):
     """TwinBERT (Lu, Jiao and Zhang, arXiv 2002.06275): one encoder for both sides and a crossing layer.
 
-    Crossing "cosine": score = w cos(u, v) + b with w and b learned, the logit of the paper's logistic regression.
-    Crossing "residual": see `ResidualCrossing`. u and v are the pooled vectors of `[CLS] text [SEP]`.
+    Crossing "cosine": score = w cos(u, v) + b with w and b learned, the logit of the paper's logistic
+    regression. Crossing "residual": see `ResidualCrossing`. u and v are the pooled vectors of `[CLS] text
+    [SEP]`.
 
-    Word pieces take the place of the paper's hashed letter triples. Relations: with "cosine" it is DPR with `shared`,
-    `normalize` and a learned scale; the paper distils it from a cross-encoder on pairs, here any loss will do.
+    Word pieces take the place of the paper's hashed letter triples. Relations: with "cosine" it is DPR with
+    `shared`, `normalize` and a learned scale; the paper distils it from a cross-encoder on pairs, here any
+    loss will do.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         pooling: "weighted" (the paper's weighted average) or "cls", its two; also "mean" and "max".
         crossing: "cosine" or "residual".
         dimension: width of a linear layer above pooling; None for none.
-        scale: where w starts ("cosine").
+        scale: where w starts ("cosine"); b starts at -scale / 2, a probability of 1/2 at a cosine of 1/2.
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         texts_per_pass: texts that go through the encoder together, sorted by length.
@@ -89,7 +91,7 @@ class TwinBERT(DualRanker):
         self.residual: ResidualCrossing | None = None
         if self.inner_product:
             self.scale = nn.Parameter(torch.tensor(float(scale)))
-            self.bias = nn.Parameter(torch.tensor(0.0))
+            self.bias = nn.Parameter(torch.tensor(-scale / 2.0))
         else:
             self.residual = ResidualCrossing(self.text_tower.size)
 

@@ -22,8 +22,8 @@ def leading_items(items: Ragged, max_items: int, max_union: int) -> int:
     fits = _prefix(items, max_union)
     if not fits:
         raise ValueError(
-            f"one item has {len(np.unique(items.row(0)))} distinct tokens, more than max_union_tokens={max_union}; "
-            "lower max_item_tokens or raise max_union_tokens"
+            f"one item has {len(np.unique(items.row(0)))} distinct tokens, more than "
+            f"max_union_tokens={max_union}; lower max_item_tokens or raise max_union_tokens"
         )
     return min(fits, max_items)
 
@@ -31,16 +31,19 @@ def leading_items(items: Ragged, max_items: int, max_union: int) -> int:
 def plan_passes(items: Ragged, max_items: int, max_union: int, order: PassOrder = "sorted") -> Ints:
     """The pass of each item, int64 [items], as few passes as taking items greedily in `order` gives.
 
-    A list that fits one pass is one pass. Otherwise `order="sorted"` takes the items by their token ids, which
-    puts items with a common beginning together (smaller unions) and makes the plan independent of the order in
-    which the items came; `"given"` keeps their order. Items with equal tokens always share a pass, so that they
-    get equal scores, and count once towards `max_items`.
+    A list that fits one pass is one pass. Otherwise `order="sorted"` takes the items by their token ids,
+    which puts items with a common beginning together (smaller unions) and makes the plan independent of the
+    order in which the items came; `"given"` keeps their order. Items with equal tokens always share a pass,
+    so that they get equal scores, and count once towards `max_items`.
     """
     n = len(items.lengths)
     if n <= max_items and len(np.unique(items.values)) <= max_union:
         return np.zeros(n, dtype=np.int64)
 
-    rows = [items.values[s : s + k].astype(">u4").tobytes() for s, k in zip(items.starts, items.lengths, strict=True)]
+    rows = [
+        items.values[s : s + k].astype(">u4").tobytes()
+        for s, k in zip(items.starts, items.lengths, strict=True)
+    ]
     distinct: dict[bytes, list[int]] = {}
     for i, row in enumerate(rows):
         distinct.setdefault(row, []).append(i)

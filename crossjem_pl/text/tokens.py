@@ -36,10 +36,9 @@ class ShortTextTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, cache_size: int = 1_000_000) -> None:
         if not tokenizer.is_fast:
-            raise ValueError(f"{type(tokenizer).__name__} is not a fast tokenizer; convert it to tokenizer.json")
-        # some published tokenizers pad or cut inside the backend: limits and padding are the ranker's business
-        tokenizer.backend_tokenizer.no_padding()
-        tokenizer.backend_tokenizer.no_truncation()
+            raise ValueError(
+                f"{type(tokenizer).__name__} is not a fast tokenizer; convert it to tokenizer.json"
+            )
         self.hf = tokenizer
         self.cache_size = cache_size
         self._cache: dict[str, Ints] = {}
@@ -69,7 +68,11 @@ class ShortTextTokenizer:
         missing = [t for t in dict.fromkeys(texts) if t not in known]
         fresh: dict[str, Ints] = {}
         if missing:
-            encodings = self.hf.backend_tokenizer.encode_batch_fast(missing, add_special_tokens=False)
+            backend = self.hf.backend_tokenizer
+            # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
+            backend.no_padding()
+            backend.no_truncation()
+            encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
             fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
         known.update(fresh)
         rows = [known[t] for t in texts]

@@ -19,38 +19,41 @@ __all__ = ["MineHardNegatives"]
 class MineHardNegatives(Callback):
     """Gives every training list the items that the model itself ranks high for its query, as negatives.
 
-    Approximate nearest neighbour negative contrastive estimation (Xiong et al., arXiv 2007.00808), with an exact search.
-    Every `every_n_steps` steps all distinct item texts of the training lists (the corpus) and all their queries are
-    encoded, in evaluation mode; the `depth` items with the greatest inner products with each query are looked up; known
-    positives go; and of those left `n_negatives` are drawn. A list then is its positives (label above 0) and those
-    negatives, label 0, ids `mined:<number in the corpus>`. What was mined before is replaced. A list for which nothing is
-    left keeps its own negatives, one without a positive stays as it is.
+    Approximate nearest neighbour negative contrastive estimation (Xiong et al., arXiv 2007.00808), with an
+    exact search. Every `every_n_steps` steps all distinct item texts of the training lists (the corpus) and
+    all their queries are encoded, in evaluation mode; the `depth` items with the greatest inner products with
+    each query are looked up; known positives go; and of those left `n_negatives` are drawn. A list then is
+    its positives (label above 0) and those negatives, label 0, ids `mined:<number in the corpus>`. What was
+    mined before is replaced. A list for which nothing is left keeps its own negatives, one without a positive
+    stays as it is.
 
-    Which item is a known positive is decided by text: all texts that have a label above 0 in any list with the same query
-    text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
+    Which item is a known positive is decided by text: all texts that have a label above 0 in any list with
+    the same query text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
 
-    The data module's lists are replaced in place, and given back when training ends. With `num_workers=0` the next batch sees them; with workers, which
-    hold a copy, the next epoch does: mine once an epoch then. Teacher scores do not cover mined items, so lists lose them:
-    the loss has to read labels. Every process of a distributed run mines everything for itself.
+    The data module's lists are replaced in place, and given back when training ends. With `num_workers=0` the
+    next batch sees them; with workers, which hold a copy, the next epoch does: mine once an epoch then.
+    Teacher scores do not cover mined items, so lists lose them: the loss has to read labels. Every process of
+    a distributed run mines everything for itself.
 
-    The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that resumes
-    mines when it starts, with the weights that it resumes from.
+    The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that
+    resumes mines when it starts, with the weights that it resumes from.
 
     Args:
         every_n_steps: optimiser steps between searches.
         depth: how many of the best items are considered (ANCE: 200).
         n_negatives: how many of them are drawn for a list.
-        at_start: mine before the first step too. Without, the first steps see the data's own negatives (a warm-up).
-        exclude_same_text: also leave out items that differ from a positive, or from the query itself, by case and blanks
-            only.
+        at_start: mine before the first step too. Without, the first steps see the data's own negatives (a
+            warm-up).
+        exclude_same_text: also leave out items that differ from a positive, or from the query itself, by case
+            and blanks only.
         keep_negatives: keep the list's own negatives beside the mined ones.
         batch_size: texts encoded at a time.
         backend: of the search, see `nearest_items`.
         seed: seed of the draws.
 
     Raises:
-        ValueError: at the start of training, if the ranker is no dual encoder that compares by inner product or cosine, the
-            loss reads teacher scores, or a list has no labels.
+        ValueError: at the start of training, if the ranker is no dual encoder that compares by inner product
+            or cosine, the loss reads teacher scores, or a list has no labels.
     """
 
     def __init__(
@@ -72,7 +75,11 @@ class MineHardNegatives(Callback):
         if n_negatives > depth:
             raise ValueError(f"n_negatives={n_negatives} cannot be drawn from depth={depth} items")
         self.every_n_steps, self.depth, self.n_negatives = every_n_steps, depth, n_negatives
-        self.at_start, self.exclude_same_text, self.keep_negatives = at_start, exclude_same_text, keep_negatives
+        self.at_start, self.exclude_same_text, self.keep_negatives = (
+            at_start,
+            exclude_same_text,
+            keep_negatives,
+        )
         self.batch_size, self.backend, self.seed = batch_size, backend, seed
         self._given: list[RankingList] = []
         self._last_step = -1
@@ -81,12 +88,15 @@ class MineHardNegatives(Callback):
         self._ranker(pl_module).check_inner_product()
         if getattr(pl_module, "targets", "labels") != "labels":
             raise ValueError(
-                "mined negatives have no teacher scores: set model.targets to labels, or leave out MineHardNegatives"
+                "mined negatives have no teacher scores: set model.targets to labels, or leave out "
+                "MineHardNegatives"
             )
         lists = _train_lists(trainer)
         for one in lists:
             if one.labels is None:
-                raise ValueError(f"list {one.query_id!r}, field 'labels': there are none to tell positives by")
+                raise ValueError(
+                    f"list {one.query_id!r}, field 'labels': there are none to tell positives by"
+                )
         self._given = list(lists)
         self._last_step = -1
 
@@ -115,7 +125,7 @@ class MineHardNegatives(Callback):
         _train_lists(trainer)[:] = mined
 
     def mine(self, ranker: DualRanker, lists: Sequence[RankingList], step: int = 0) -> list[RankingList]:
-        """`lists` with negatives that `ranker` ranks high; see the class. The ranker is used in the mode that it is in.
+        """`lists` with negatives that `ranker`, in the mode that it is in, ranks high; see the class.
 
         Args:
             ranker: compares by inner product.
@@ -138,7 +148,9 @@ class MineHardNegatives(Callback):
             if self.exclude_same_text:
                 forbidden[one.query].add(self._form(one.query))
         return [
-            self._with_negatives(one, found[row[one.query]], corpus, forbidden[one.query], [self.seed, step, i])
+            self._with_negatives(
+                one, found[row[one.query]], corpus, forbidden[one.query], [self.seed, step, i]
+            )
             for i, one in enumerate(lists)
         ]
 
@@ -170,8 +182,8 @@ class MineHardNegatives(Callback):
         ranker = pl_module.ranker
         if not isinstance(ranker, DualRanker):
             raise ValueError(
-                f"hard negatives are searched by inner product: {type(ranker).__name__} has no vectors; use a dual "
-                "encoder (dpr, ance, twinbert, instructor, coral)"
+                f"hard negatives are searched by inner product: {type(ranker).__name__} has no vectors; use "
+                "a dual encoder (dpr, ance, twinbert, instructor, coral)"
             )
         return ranker
 

@@ -16,6 +16,7 @@ from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.evaluation.per_list import compute, tie_order
 from crossjem_pl.losses.base import RankingLoss
 from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.folder import copy_weights
 
 __all__ = ["RankingModule"]
 
@@ -35,6 +36,8 @@ class RankingModule(LightningModule):
         warmup: share of all steps over which the rate rises from 0; then it falls linearly to 0.
         metrics: monitored on validation and test lists, ir-measures names (RR, AP, nDCG, P, R with a cut-off).
         relevant_from: lowest label that is relevant for RR, AP, P and R.
+        weights: model folder of the same kind of ranker to start from: a second training stage, or the evaluation
+            of an exported model.
 
     The monitored values compare within the candidates given; a run's official figures come from ir-measures on the
     written run file.
@@ -51,6 +54,7 @@ class RankingModule(LightningModule):
         warmup: float = 0.1,
         metrics: Sequence[str] = ("RR@10", "AP@10", "nDCG@10"),
         relevant_from: float = 1.0,
+        weights: str | None = None,
     ) -> None:
         super().__init__()
         if not 0.0 <= warmup < 1.0:
@@ -58,8 +62,10 @@ class RankingModule(LightningModule):
         self.ranker, self.loss, self.targets = ranker, loss, targets
         self.lr, self.head_lr, self.weight_decay, self.warmup = lr, head_lr, weight_decay, warmup
         self.metrics, self.relevant_from = list(metrics), relevant_from
+        if weights is not None:
+            copy_weights(weights, ranker)
         self.runs: dict[str, Run] = {}
-        """Scores of the last finished validation ("val") and test ("test"), by query id and item id."""
+        """Scores of the last finished validation ("val"), test and predict, by query id and item id."""
         self._seen: dict[str, tuple[list[float], dict[str, float]]] = {}
 
     def setup(self, stage: str) -> None:
@@ -103,8 +109,14 @@ class RankingModule(LightningModule):
     def on_test_epoch_end(self) -> None:
         self._finish("test")
 
-    def predict_step(self, batch: ListBatch, batch_idx: int) -> Run:
-        return dict(self._by_id(batch, self.ranker(batch.inputs)))
+    def on_predict_epoch_start(self) -> None:
+        self._seen = {}
+
+    def predict_step(self, batch: ListBatch, batch_idx: int) -> None:
+        self._evaluate(batch)
+
+    def on_predict_epoch_end(self) -> None:
+        self._finish("predict")
 
     def configure_optimizers(self) -> Any:
         groups = list(self._parameter_groups())
@@ -167,7 +179,7 @@ class RankingModule(LightningModule):
             seen = {query_id: entry for part in parts for query_id, entry in part.items()}
         self.runs[stage] = {query_id: by_item for query_id, (_, by_item) in sorted(seen.items())}
         rows = [seen[query_id][0] for query_id in sorted(seen)]
-        if rows and rows[0]:
+        if stage != "predict" and rows and rows[0]:
             means = torch.tensor(rows, dtype=torch.float64).mean(dim=0)
             for name, mean in zip(self.metrics, means.tolist(), strict=True):
                 self.log(f"{stage}/{name}", mean, prog_bar=True, rank_zero_only=False)

@@ -13,9 +13,14 @@ Backend = Literal["auto", "torch", "faiss"]
 
 
 def nearest_items(
-    queries: Tensor, items: Tensor, depth: int, backend: Backend = "auto", chunk: int = 65_536, rows: int = 1024
+    queries: Tensor,
+    items: Tensor,
+    depth: int,
+    backend: Backend = "auto",
+    chunk: int = 65_536,
+    rows: int = 1024,
 ) -> Tensor:
-    """Numbers of the `depth` items with the greatest inner products, best first, int64 [queries, depth] on the CPU.
+    """Numbers of the `depth` items with the greatest inner products, best first.
 
     The search is exact in either backend. Memory is that of `rows` x `chunk` products beyond the vectors.
 
@@ -23,10 +28,13 @@ def nearest_items(
         queries: float32 [queries, width].
         items: float32 [items, width].
         depth: how many; all items if there are fewer.
-        backend: "torch", on the vectors' device; "faiss", a flat index on the CPU (extra `mine`); "auto" takes faiss
-            if it is installed and the vectors are on the CPU.
+        backend: "torch", on the vectors' device; "faiss", a flat index on the CPU (extra `mine`); "auto"
+            takes faiss if it is installed and the vectors are on the CPU.
         chunk: items compared at a time (torch).
         rows: queries compared at a time (torch).
+
+    Returns:
+        int64 [queries, depth] on the CPU. In which order equal products come is up to the backend.
 
     Raises:
         ImportError: if faiss is asked for and missing.

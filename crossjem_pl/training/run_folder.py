@@ -26,7 +26,8 @@ class RunFolder(Callback):
     """Writes the results of a run into its folder (the trainer's `default_root_dir`).
 
     After every validation that is the best so far by the first of the module's metrics: `model/`, `val.trec`,
-    `val_metrics.json` and `.md`. After `test`: the same for "test", without the model. `summary.json` is kept
+    `val_metrics.json` and `.md`. After `test`: the same for "test", without the model; after
+    `predict`: `predict.trec`. `summary.json` is kept
     up to date: ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage.
     Runs without validation lists export the model when training ends.
     """
@@ -73,6 +74,13 @@ class RunFolder(Callback):
         if trainer.is_global_zero and not trainer.fast_dev_run:
             assert isinstance(pl_module, RankingModule)
             self._write_stage(trainer, pl_module, "test")
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and not trainer.fast_dev_run:
+            assert isinstance(pl_module, RankingModule)
+            path = self._root(trainer) / "predict.trec"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_run(pl_module.runs["predict"], path, tag=pl_module.ranker.name)
 
     def _export(self, trainer: Trainer, module: RankingModule) -> None:
         save_ranker(module.ranker, self._root(trainer) / "model")

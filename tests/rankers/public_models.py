@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -25,14 +26,24 @@ EXTRA = ["[unused0]", "[unused1]", "[Q] ", "[D] "]
 
 
 def words(kind: str = "bert") -> PreTrainedTokenizerFast:
-    """WordPiece with punctuation and markers. "bert": [CLS] a [SEP] (b [SEP]); "roberta": <s> a </s> (</s> b </s>);
-    "t5": a </s>, without [CLS], [SEP] and [MASK]."""
+    """WordPiece with punctuation and markers, which adds its own special tokens.
+
+    "bert": [CLS] a [SEP] (b [SEP]); "roberta": <s> a </s> (</s> b </s>); "t5": a </s>, no [MASK].
+    """
     special = {
         "bert": {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"},
         "roberta": {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
         "t5": {"eos_token": "</s>"},
     }[kind]
-    vocabulary = ["[PAD]", "[UNK]", *special.values(), *EXTRA, *"abcdefghijklmnopqrstuvwxyz", *".,:?!", *WORDS]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        *special.values(),
+        *EXTRA,
+        *"abcdefghijklmnopqrstuvwxyz",
+        *".,:?!",
+        *WORDS,
+    ]
     ids = {token: i for i, token in enumerate(dict.fromkeys(vocabulary))}
     backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
@@ -78,7 +89,9 @@ def write_classifier(folder: Path, kind: str, labels: int = 1) -> Path:
     tokenizer = words(kind)
     torch.manual_seed(2)
     if kind == "roberta":
-        config = _bert(RobertaConfig, tokenizer, num_labels=labels, max_position_embeddings=66, type_vocab_size=1)
+        config = _bert(
+            RobertaConfig, tokenizer, num_labels=labels, max_position_embeddings=66, type_vocab_size=1
+        )
         RobertaForSequenceClassification(config).save_pretrained(folder)
     else:
         BertForSequenceClassification(_bert(BertConfig, tokenizer, num_labels=labels)).save_pretrained(folder)
@@ -90,7 +103,9 @@ def write_pylate(folder: Path, **settings: object) -> Path:
     """A ColBERT in PyLate's layout: modules.json of a Transformer and a Dense, settings at the top level."""
     write_encoder(folder)
     modules = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
-    listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)
+    ]
     config = {
         "model_type": "ColBERT",
         "prompts": {},
@@ -134,20 +149,21 @@ def write_stanford(folder: Path, **metadata: object) -> Path:
     return folder
 
 
-def _bert(kind: type[BertConfig] | type[RobertaConfig], tokenizer: PreTrainedTokenizerFast, **more: int) -> BertConfig:
-    return kind(
-        **{
-            "vocab_size": len(tokenizer),
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 48,
-            "max_position_embeddings": 64,
-            "pad_token_id": 0,
-            "initializer_range": 0.3,  # scores that differ visibly
-            **more,
-        }
-    )
+def _bert(
+    kind: type[BertConfig] | type[RobertaConfig], tokenizer: PreTrainedTokenizerFast, **more: int
+) -> Any:
+    options: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "initializer_range": 0.3,  # scores that differ visibly
+        **more,
+    }
+    return kind(**options)
 
 
 def _write(path: Path, content: object) -> None:

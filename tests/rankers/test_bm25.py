@@ -76,7 +76,7 @@ def test_words() -> None:
     assert Words(stopwords="en")("the price of a lamp") == ["price", "lamp"]
     assert Words(stopwords=["Lamp"])("the lamp") == ["the"]
     with pytest.raises(ValueError, match="'de'"):
-        Words(stopwords="de")  # type: ignore[arg-type]
+        Words(stopwords="de")
 
 
 def test_a_missing_stemmer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from crossjem_pl.rankers.colbert import max_sim
 from tests.rankers import public_models
 from tests.rankers.cases import LIMITS
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 LISTS = [
     RankingList.from_texts("cheap shoes, red?", ["red shoes.", "boots", "a phone: new!", ".,?!"]),
     RankingList.from_texts("paris hotel", ["hotel in paris", "boots"]),
@@ -39,7 +40,7 @@ def literal(ranker: ColBERT, folder: str, query: str, item: str, length: int, at
         ids = torch.tensor([tokenizer.convert_tokens_to_ids(tokens)])
         mask = torch.tensor([[1] * real + [int(attend)] * (len(tokens) - real)])
         states = model(ids, attention_mask=mask).last_hidden_state[0]
-        return tokens, F.normalize(states @ ranker.projections[0].linear.weight.T, dim=1)  # type: ignore[union-attr, operator]
+        return tokens, F.normalize(states @ ranker.projections[0].linear.weight.T, dim=1)  # type: ignore[union-attr]
 
     with torch.no_grad():
         _, q = vectors("[unused0]", query, length)
@@ -78,7 +79,9 @@ def test_max_sim_equals_a_loop() -> None:
     out = max_sim(queries, query_mask, items, item_mask)
     for i in range(2):
         for j in range(5):
-            best = [max(float(u @ items[i, j, t]) for t in range(6) if item_mask[i, j, t]) for u in queries[i]]
+            best = [
+                max(float(u @ items[i, j, t]) for t in range(6) if item_mask[i, j, t]) for u in queries[i]
+            ]
             expected = sum(b for b, there in zip(best, query_mask[i].tolist(), strict=True) if there)
             assert float(out[i, j]) == pytest.approx(expected, abs=1e-5)
 

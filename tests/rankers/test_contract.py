@@ -20,7 +20,9 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @pytest.fixture(scope="module", params=sorted(CASES))
-def ranker(request: pytest.FixtureRequest, tiny_models_folder: Path, lists: list[RankingList]) -> Iterator[Ranker]:
+def ranker(
+    request: pytest.FixtureRequest, tiny_models_folder: Path, lists: list[RankingList]
+) -> Iterator[Ranker]:
     torch.manual_seed(0)
     built = CASES[request.param](tiny_models_folder)
     built.index_items(text for one in lists for text in one.items)
@@ -96,7 +98,9 @@ def test_gradients_reach_the_parameters(ranker: Ranker, lists: list[RankingList]
     ranker.zero_grad()
 
 
-def test_overfits_eight_lists(ranker: Ranker, tiny_models_folder: Path, request: pytest.FixtureRequest) -> None:
+def test_overfits_eight_lists(
+    ranker: Ranker, tiny_models_folder: Path, request: pytest.FixtureRequest
+) -> None:
     if not type(ranker).trainable:
         assert not list(ranker.parameters())
         return

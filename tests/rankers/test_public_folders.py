@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SimilarityFunction
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 from torch import Tensor, nn
@@ -18,9 +19,15 @@ from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.rankers import public_models
 
 QUERY = "cheap running shoes, for men?"
-ITEMS = ["red leather boots.", "running shoes", "trail shoes for men!", "phone", "best cheap shoes in paris, rome"]
+ITEMS = [
+    "red leather boots.",
+    "running shoes",
+    "trail shoes for men!",
+    "phone",
+    "best cheap shoes in paris, rome",
+]
 LIST = RankingList.from_texts(QUERY, ITEMS)
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
 
 
 @torch.no_grad()
@@ -64,7 +71,9 @@ def test_sentence_transformers_bi_encoder(name: str, similarity: str, tmp_path: 
     torch.manual_seed(0)
     encoder = Transformer(str(public_models.write_encoder(tmp_path / "bert")))
     model = SentenceTransformer(
-        modules=[encoder, *SENTENCE_ENCODERS[name]()], similarity_fn_name=similarity, device="cpu"
+        modules=[encoder, *SENTENCE_ENCODERS[name]()],
+        similarity_fn_name=SimilarityFunction(similarity),
+        device="cpu",
     )
     model.save(str(tmp_path / "theirs"))
     ranker = check(tmp_path / "theirs", theirs(model.eval()), DPR, tmp_path)
@@ -92,7 +101,9 @@ def test_prompts_are_read_and_pooled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["bert", "t5"])
 def test_instructor(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    encoder = Transformer(str(public_models.write_encoder(tmp_path / kind, kind)), transformer_task="feature-extraction")
+    encoder = Transformer(
+        str(public_models.write_encoder(tmp_path / kind, kind)), transformer_task="feature-extraction"
+    )
     model = SentenceTransformer(
         modules=[
             encoder,
@@ -113,7 +124,9 @@ def test_instructor(kind: str, tmp_path: Path) -> None:
 def test_cross_encoder(kind: str, tmp_path: Path) -> None:
     model = CrossEncoder(str(public_models.write_classifier(tmp_path / kind, kind)), device="cpu")
     model.save_pretrained(str(tmp_path / "theirs"))
-    scores = model.predict([(QUERY, item) for item in ITEMS], activation_fn=nn.Identity(), convert_to_tensor=True)
+    scores = model.predict(
+        [(QUERY, item) for item in ITEMS], activation_fn=nn.Identity(), convert_to_tensor=True
+    )
     check(tmp_path / "theirs", scores, MonoBERT, tmp_path)
 
 
@@ -164,9 +177,17 @@ def edited(folder: Path, file: str, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
-        ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "similarity_fn_name.*'euclidean'"),
+        (
+            "config_sentence_transformers.json",
+            {"similarity_fn_name": "euclidean"},
+            "similarity_fn_name.*'euclidean'",
+        ),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, r"1_Pooling/config\.json.*lasttoken"),
-        ("2_Dense/config.json", {"activation_function": "torch.nn.Softsign"}, "activation_function.*softsign"),
+        (
+            "2_Dense/config.json",
+            {"activation_function": "torch.nn.Softsign"},
+            "activation_function.*softsign",
+        ),
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "no room"),
     ],
@@ -184,7 +205,11 @@ def test_what_cannot_be_read_is_named(
 def test_older_pooling_flags_are_read(tmp_path: Path) -> None:
     encoder = Transformer(str(public_models.write_encoder(tmp_path / "bert")))
     SentenceTransformer(modules=[encoder, Pooling(32, "cls")], device="cpu").save(str(tmp_path / "theirs"))
-    older = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    older = {
+        "word_embedding_dimension": 32,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+    }
     before = ours(load_ranker(str(tmp_path / "theirs")))
     (tmp_path / "theirs" / "1_Pooling" / "config.json").write_text(json.dumps(older), encoding="utf-8")
     ranker = load_ranker(str(tmp_path / "theirs"))

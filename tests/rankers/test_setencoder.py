@@ -18,7 +18,7 @@ LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 
 def dense_scores(ranker: SetEncoder, folder: str, one: RankingList) -> Tensor:
     """All pairs end to end under one dense mask: a token sees its own pair and the other pairs' [CLS]."""
-    encoder = load_encoder(folder, {"attn_implementation": "eager", "dropout": 0.0}).eval()
+    encoder: Any = load_encoder(folder, {"attn_implementation": "eager", "dropout": 0.0}).eval()
     encoder.load_state_dict(ranker.encoder.model.state_dict(), strict=False)
     tokenizer = ranker.tokenizer.hf
     cls, sep = tokenizer.cls_token, tokenizer.sep_token

@@ -20,7 +20,7 @@ LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 
 def dense_states(ranker: SharedQuery, folder: str, one: RankingList) -> tuple[Tensor, int, list[int]]:
     """States of `[CLS] q [SEP]` and all `item [SEP]` under one dense attention mask and eager attention."""
-    encoder = load_encoder(folder, {"attn_implementation": "eager", "dropout": 0.0}).eval()
+    encoder: Any = load_encoder(folder, {"attn_implementation": "eager", "dropout": 0.0}).eval()
     encoder.load_state_dict(ranker.encoder.model.state_dict(), strict=False)
     tokenizer = ranker.tokenizer.hf
     cls, sep = tokenizer.cls_token, tokenizer.sep_token

@@ -11,7 +11,8 @@ def random_items(seed: int) -> list[tuple[int, ...]]:
     random = np.random.default_rng(seed)
     vocabulary = int(random.choice([8, 60, 300]))
     items = [
-        tuple(random.integers(0, vocabulary, random.integers(1, 7)).tolist()) for _ in range(random.integers(1, 100))
+        tuple(random.integers(0, vocabulary, random.integers(1, 7)).tolist())
+        for _ in range(random.integers(1, 100))
     ]
     return items + [items[i] for i in random.integers(0, len(items), random.integers(0, 20))]
 
@@ -20,7 +21,9 @@ def ragged(items: list[tuple[int, ...]]) -> Ragged:
     return Ragged.from_rows([np.array(item, dtype=np.int64) for item in items])
 
 
-def greedy(items: list[tuple[int, ...]], max_items: int, max_union: int, order: PassOrder) -> dict[tuple[int, ...], int]:
+def greedy(
+    items: list[tuple[int, ...]], max_items: int, max_union: int, order: PassOrder
+) -> dict[tuple[int, ...], int]:
     """The pass of each distinct item: sorted or as given, a new pass where the next item does not fit."""
     distinct = list(dict.fromkeys(items))
     if len(items) <= max_items and len(set().union(*items)) <= max_union:

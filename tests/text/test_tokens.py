@@ -19,7 +19,7 @@ def random_texts(seed: int, count: int) -> list[str]:
 
 def one_by_one(texts: list[str]) -> list[list[int]]:
     hf = tiny_models.tokenizer()
-    return [hf.convert_tokens_to_ids(hf.tokenize(text)) for text in texts]
+    return [[hf.get_vocab()[token] for token in hf.tokenize(text)] for text in texts]
 
 
 def rows(tokenizer: ShortTextTokenizer, texts: list[str], limit: int = 100) -> list[list[int]]:

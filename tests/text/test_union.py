@@ -8,7 +8,9 @@ from crossjem_pl.text import Ragged, token_union
 
 def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
     union = token_union(
-        Ragged.from_rows([np.array(row, dtype=np.int64) for row in rows]), np.array(group_of, dtype=np.int64), groups
+        Ragged.from_rows([np.array(row, dtype=np.int64) for row in rows]),
+        np.array(group_of, dtype=np.int64),
+        groups,
     )
     expected = [
         sorted({t for row, g in zip(rows, group_of, strict=True) if g == group for t in row})
@@ -23,7 +25,9 @@ def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
         for i, (row, g) in enumerate(zip(rows, group_of, strict=True))
         for token in sorted(set(row))
     ]
-    found = zip(union.pair_item.tolist(), union.pair_position.tolist(), union.pair_first.tolist(), strict=True)
+    found = zip(
+        union.pair_item.tolist(), union.pair_position.tolist(), union.pair_first.tolist(), strict=True
+    )
     assert list(found) == pairs
 
 

@@ -1,0 +1,36 @@
+# Every target sets up its own virtual environment: `make quickstart` and `make test` need only Python and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help setup quickstart test lint docs clean
+
+help: ## this text
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):[^#]*## ?/  \1\t/' | expand -t 22
+
+setup: $(READY) ## create .venv with everything pinned in constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[offline,plots,dev]'
+	touch $@
+
+quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25, rank an example (minutes on two cores)
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh experiments/quickstart.sh
+
+test: $(READY) ## all tests
+	$(BIN)/pytest
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove the environment and caches (runs/ and data/ stay)
+	rm -rf $(VENV) .mypy_cache .ruff_cache build dist
+

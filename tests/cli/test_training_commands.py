@@ -1,0 +1,167 @@
+"""fit, validate, test and predict from the command line, and what a run's folder holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from crossjem_pl.cli import main
+from crossjem_pl.data.formats import read_lists, read_qrels, read_run, write_lists
+from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.inference import Reranker
+from tests.conftest import example_lists, root
+
+
+@pytest.fixture(scope="module")
+def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with lists and a configuration, trained once."""
+    folder = tmp_path_factory.mktemp("project")
+    write_lists(example_lists(16, seed=1), folder / "train.jsonl")
+    write_lists(example_lists(7, seed=2), folder / "val.jsonl.gz")
+    config = {
+        "trainer": {
+            "accelerator": "cpu",
+            "max_epochs": 2,
+            "default_root_dir": str(folder / "run"),
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "log_every_n_steps": 1,
+        },
+        "model": {
+            "ranker": {
+                "class_path": "crossjem_pl.rankers.CrossJEM",
+                "init_args": {
+                    "encoder": str(tiny_models_folder / "bert"),
+                    "max_query_tokens": 16,
+                    "max_item_tokens": 16,
+                    "max_union_tokens": 128,
+                },
+            },
+            "loss": {"class_path": "crossjem_pl.losses.RankingProbabilityLoss"},
+            "metrics": ["RR@10", "AP@10", "nDCG@5"],
+        },
+        "data": {"root": str(folder), "train": "train.jsonl", "val": "val.jsonl.gz", "n_items": 4, "batch_size": 4},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert main(["fit", "-c", str(folder / "config.yaml")]) == 0
+    return folder
+
+
+def test_a_run_folder_holds_everything(project: Path) -> None:
+    run = project / "run"
+    expected = "config.yaml metrics.csv model checkpoints val.trec val.qrels val_lists.parquet summary.json".split()
+    assert {*expected, "val_metrics.json", "val_metrics.md"} <= {p.name for p in run.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= {p.name for p in (run / "model").iterdir()}
+    again = yaml.safe_load((run / "config.yaml").read_text())
+    assert again["data"]["n_items"] == 4
+    rows = pd.read_csv(run / "metrics.csv")
+    assert {"train/loss", "val/RR@10", "train/items_left_out", "train/truncated_items"} <= set(rows.columns)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["ranker"] == "crossjem"
+    assert summary["trained_lists"] == 32
+    assert summary["train_seconds"] > 0
+    assert summary["parameters"] > 1000
+
+
+def test_monitored_metrics_are_those_of_ir_measures(project: Path) -> None:
+    run = project / "run"
+    reported = evaluate_run(read_run(run / "val.trec"), read_qrels(run / "val.qrels"), ["RR@10", "AP@10", "nDCG@5"])
+    logged = pd.read_csv(run / "metrics.csv")
+    best = logged.loc[logged["val/RR@10"].idxmax()]
+    for name, mean in reported.means.items():
+        assert best[f"val/{name}"] == pytest.approx(mean, abs=1e-6)
+    assert json.loads((run / "val_metrics.json").read_text())["means"] == pytest.approx(reported.means)
+
+
+def test_the_exported_model_gives_the_scores_of_the_run(project: Path) -> None:
+    reranker = Reranker.from_pretrained(project / "run" / "model")
+    run = read_run(project / "run" / "val.trec")
+    lists = list(read_lists(project / "val.jsonl.gz"))
+    for one, scores in zip(lists, reranker.score(lists), strict=True):
+        assert dict(zip(one.item_ids, scores.tolist(), strict=True)) == pytest.approx(run[one.query_id], abs=1e-5)
+
+
+@pytest.mark.parametrize("command", ["validate", "test"])
+def test_evaluating_the_exported_model_repeats_its_figures(project: Path, command: str, tmp_path: Path) -> None:
+    options = ["--model.weights", str(project / "run" / "model"), "--trainer.default_root_dir", str(tmp_path)]
+    assert main([command, "-c", str(project / "config.yaml"), *options]) == 0
+    stage = {"validate": "val", "test": "test"}[command]
+    found = json.loads((tmp_path / f"{stage}_metrics.json").read_text())["means"]
+    assert found == pytest.approx(json.loads((project / "run" / "val_metrics.json").read_text())["means"])
+
+
+def test_predict_writes_a_run(project: Path, tmp_path: Path) -> None:
+    options = ["--data.predict", "train.jsonl", "--trainer.default_root_dir", str(tmp_path)]
+    weights = ["--model.weights", str(project / "run" / "model")]
+    assert main(["predict", "-c", str(project / "config.yaml"), *options, *weights]) == 0
+    assert len(read_run(tmp_path / "predict.trec")) == 16
+
+
+def test_a_second_fit_keeps_the_first_metrics(project: Path, tmp_path: Path) -> None:
+    options = ["--trainer.default_root_dir", str(tmp_path), "--trainer.max_epochs", "1"]
+    for _ in range(2):
+        assert main(["fit", "-c", str(project / "config.yaml"), *options]) == 0
+    assert (tmp_path / "metrics.csv").exists()
+    assert (tmp_path / "metrics-1.csv").exists()
+
+
+def test_bm25_is_evaluated_and_cannot_be_fitted(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overlay = str(root() / "experiments" / "rankers" / "bm25.yaml")
+    arguments = ["-c", str(project / "config.yaml"), "-c", overlay, "--trainer.default_root_dir", str(tmp_path)]
+    assert main(["validate", *arguments]) == 0
+    assert len(read_run(tmp_path / "val.trec")) == 7
+    capsys.readouterr()
+    assert main(["fit", *arguments]) == 2
+    assert "nothing to train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--model.lrr", "3"], "lrr"),
+        (["--model.ranker.init_args.encodr", "x"], "encodr"),
+        (["-c", "/no/such/config.yaml"], "/no/such/config.yaml"),
+        (["--data.train", "/no/such/lists.jsonl"], "/no/such/lists.jsonl"),
+        (["--data.train", "wrong.jsonl"], "itemz"),
+        (["--data.train", "broken.jsonl"], "line 2"),
+        (["--data.n_items", "1"], "n_items"),
+        (["--model.targets", "gains"], "gains"),
+        (["--trainer.max_epochs", "many"], "max_epochs"),
+    ],
+)
+def test_a_mistake_is_one_screen_that_names_it(
+    options: list[str], named: str, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = '{"query_id": "1", "query": "red shoes", "item_ids": ["a"], "items": ["shoes"], "labels": [1]}\n'
+    (project / "wrong.jsonl").write_text(row.replace('"items"', '"itemz"'))
+    (project / "broken.jsonl").write_text(row + row[:40] + "\n")
+    arguments = ["fit", "-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(tmp_path)]
+    try:
+        status = main([*arguments, *options])
+    except SystemExit as stopped:
+        status = stopped.code  # type: ignore[assignment]
+    assert status == 2
+    error = capsys.readouterr().err
+    assert named in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) < 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [["lightning"], ["crossjem"], [sys.executable, "-m", "crossjem_pl"]])
+def test_the_three_names_are_one_program(program: list[str], project: Path, tmp_path: Path) -> None:
+    scripts = Path(sys.executable).parent
+    command = [str(scripts / program[0]) if len(program) == 1 else program[0], *program[1:]]
+    command += ["fit", "-c", str(project / "config.yaml"), "--trainer.max_steps", "5"]
+    command += ["--trainer.default_root_dir", str(tmp_path)]
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert (tmp_path / "model" / "model.safetensors").exists()

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crossjem_pl.inference import RankedItem, Reranker
+from crossjem_pl.inference.reranker import Activation
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead
+from tests.conftest import example_lists
+from tests.rankers.literal import classifier, random_lists, sharpened
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+ITEMS = ["blue boots", "red shoes", "a cheap flight to paris", "shoe store", "dog food"]
+
+
+@pytest.fixture(scope="module")
+def reranker(tiny_bert: str) -> Reranker:
+    torch.manual_seed(0)
+    return Reranker(sharpened(CrossJEM(tiny_bert, QueryHead(), 1, "shared", **LIMITS)), "cpu")
+
+
+def by_hand(reranker: Reranker, query: str, items: Sequence[str]) -> list[float]:
+    with torch.no_grad():
+        return reranker.ranker(reranker.ranker.collate([RankingList.from_texts(query, items)]))[0].tolist()
+
+
+# --- ranking -----------------------------------------------------------------------------------------------
+
+
+def test_rank_sorts_the_items_by_the_rankers_scores(reranker: Reranker) -> None:
+    scores = by_hand(reranker, "red running shoes", ITEMS)
+    ranked = reranker.rank("red running shoes", ITEMS)
+    assert [item.index for item in ranked] == sorted(range(5), key=lambda i: -scores[i])
+    assert [item.text for item in ranked] == [ITEMS[item.index] for item in ranked]
+    assert [item.score for item in ranked] == pytest.approx(sorted(scores, reverse=True), abs=1e-5)
+    assert all(type(item) is RankedItem and type(item.score) is float for item in ranked)
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 5, 100])
+def test_top_k_keeps_the_best(reranker: Reranker, top_k: int) -> None:
+    assert reranker.rank("red shoes", ITEMS, top_k) == reranker.rank("red shoes", ITEMS)[:top_k]
+
+
+def test_equal_scores_keep_the_order_of_the_input(tiny_bert: str) -> None:
+    reranker = Reranker(sharpened(CrossJEM(tiny_bert, max_union_tokens=64, **LIMITS)), "cpu")
+    ranked = reranker.rank("red shoes", ["dog food", "red shoes", "dog food", "Dog  Food"])
+    assert [item.index for item in ranked if item.index != 1] == [0, 2, 3]
+    same = reranker.rank("red shoes", ["car"] * 50)
+    assert [item.index for item in same] == list(range(50))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_rank_batch_equals_rank(reranker: Reranker, batch_size: int) -> None:
+    lists = random_lists(10, seed=0)
+    batched = Reranker(reranker.ranker, "cpu", batch_size=batch_size)
+    together = batched.rank_batch([one.query for one in lists], [one.items for one in lists])
+    for one, found in zip(lists, together, strict=True):
+        alone = reranker.rank(one.query, one.items)
+        assert [item.score for item in found] == pytest.approx([item.score for item in alone], abs=1e-5)
+        scores = {item.index: item.score for item in alone}
+        assert [item.score for item in found] == pytest.approx(
+            [scores[item.index] for item in found], abs=1e-5
+        )
+    top = batched.rank_batch([one.query for one in lists], [one.items for one in lists], top_k=4)
+    assert top == [found[:4] for found in together]
+
+
+def test_equal_queries_stay_apart(reranker: Reranker) -> None:
+    first, second = reranker.rank_batch(["red shoes", "red shoes"], [ITEMS[:2], ITEMS[2:]])
+    for found, items in ((first, ITEMS[:2]), (second, ITEMS[2:])):
+        alone = reranker.rank("red shoes", items)
+        assert [item.text for item in found] == [item.text for item in alone]
+        assert [item.score for item in found] == pytest.approx([item.score for item in alone], abs=1e-5)
+
+
+def test_no_queries_are_no_rankings(reranker: Reranker) -> None:
+    assert reranker.rank_batch([], []) == []
+    assert reranker.score([]) == []
+
+
+def test_a_long_list_is_scored_in_passes(tiny_bert: str) -> None:
+    ranker = sharpened(CrossJEM(tiny_bert, max_items_per_pass=100, max_union_tokens=64, **LIMITS))
+    items = [text for one in random_lists(150, seed=7) for text in one.items][:700]
+    ranked = Reranker(ranker, "cpu").rank("red shoes", items)
+    assert sorted(item.index for item in ranked) == list(range(700))
+    scores = by_hand(Reranker(ranker, "cpu"), "red shoes", items)
+    assert [item.score for item in ranked] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    assert len(ranker.collate([RankingList.from_texts("red shoes", items)]).input_ids) >= 7
+
+
+@pytest.mark.parametrize("kind", ["bm25", "monobert"])
+def test_any_ranker_ranks(kind: str, tiny_bert: str) -> None:
+    ranker = BM25() if kind == "bm25" else MonoBERT(tiny_bert, **LIMITS)
+    ranker.index_items(ITEMS)
+    ranked = Reranker(ranker, "cpu").rank("red shoes", ITEMS)
+    assert sorted(item.index for item in ranked) == list(range(5))
+    assert [item.score for item in ranked] == sorted((item.score for item in ranked), reverse=True)
+    if kind == "bm25":
+        assert ranked[0].text == "red shoes"
+
+
+# --- scores ------------------------------------------------------------------------------------------------
+
+
+def test_score_gives_float32_in_the_order_of_the_items(reranker: Reranker) -> None:
+    lists = example_lists(5, seed=1)
+    scores = reranker.score(lists)
+    assert [s.shape for s in scores] == [(len(one),) for one in lists]
+    assert {(s.dtype, s.device.type, s.requires_grad) for s in scores} == {(torch.float32, "cpu", False)}
+    for one, found in zip(lists, scores, strict=True):
+        assert found.tolist() == pytest.approx(by_hand(reranker, one.query, one.items), abs=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
+def test_activations(reranker: Reranker, activation: Activation) -> None:
+    lists = example_lists(4, seed=2)
+    for raw, found in zip(reranker.score(lists), reranker.score(lists, activation), strict=True):
+        values = raw.tolist()
+        if activation == "sigmoid":
+            expected = [1 / (1 + math.exp(-v)) for v in values]
+        else:
+            expected = [math.exp(v) / sum(math.exp(w) for w in values) for v in values]
+        assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    plain, activated = (reranker.rank("red shoes", ITEMS, activation=a) for a in ("none", activation))
+    assert [item.index for item in plain] == [item.index for item in activated], "the order stays"
+    top = reranker.rank("red shoes", ITEMS, 2, activation)
+    assert top == activated[:2], "softmax is over the whole list"
+
+
+def test_bfloat16_gives_float32_scores_near_full_precision(tiny_bert: str) -> None:
+    torch.manual_seed(0)
+    ranker = CrossJEM(tiny_bert, max_union_tokens=64, **LIMITS)
+    lists = example_lists(3)
+    full, low = Reranker(ranker, "cpu").score(lists), Reranker(ranker, "cpu", "bfloat16").score(lists)
+    for a, b in zip(full, low, strict=True):
+        assert b.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
+        assert not torch.equal(a, b)
+
+
+def test_the_ranker_is_put_into_eval_mode(tiny_bert: str) -> None:
+    ranker = CrossJEM(tiny_bert, max_union_tokens=64, dropout=0.5, **LIMITS).train()
+    reranker = Reranker(ranker, "cpu")
+    assert reranker.rank("red shoes", ITEMS) == reranker.rank("red shoes", ITEMS)
+    assert not ranker.training
+
+
+def test_cut_texts_are_counted(tiny_bert: str) -> None:
+    reranker = Reranker(CrossJEM(tiny_bert, max_union_tokens=64, **LIMITS), "cpu", batch_size=1)
+    reranker.rank("red shoes", ITEMS)
+    assert reranker.truncated == 0
+    long = "red shoe " * 5
+    reranker.rank_batch([long, "car"], [[long, "dog", long], [long]])
+    assert reranker.truncated == 4
+    reranker.rank("car", [long])
+    assert reranker.truncated == 5, "it adds up"
+
+
+# --- explanations and folders ------------------------------------------------------------------------------
+
+
+def test_explanations_sum_to_the_scores(reranker: Reranker) -> None:
+    explained = reranker.explain("red shoes", ITEMS)
+    assert [e.item for e in explained] == ITEMS
+    scores = by_hand(reranker, "red shoes", ITEMS)
+    assert [e.score for e in explained] == pytest.approx(scores, abs=1e-5)
+    assert [sum(part.value for part in e.contributions) for e in explained] == pytest.approx(scores, abs=1e-5)
+    assert [part.token for part in explained[1].contributions] == ["red", "shoes"]
+
+
+def test_a_ranker_that_is_no_sum_says_so(tiny_bert: str) -> None:
+    with pytest.raises(ValueError, match="monobert cannot explain: its score is not a sum over tokens"):
+        Reranker(MonoBERT(tiny_bert, **LIMITS), "cpu").explain("red shoes", ITEMS)
+
+
+def test_a_saved_reranker_ranks_the_same(reranker: Reranker, tmp_path: Path) -> None:
+    reranker.save_pretrained(tmp_path / "model")
+    for name in (tmp_path / "model", str(tmp_path / "model")):
+        again = Reranker.from_pretrained(name, device="cpu", batch_size=2)
+        assert again.batch_size == 2
+        found, expected = again.rank("red shoes", ITEMS), reranker.rank("red shoes", ITEMS)
+        assert [item.index for item in found] == [item.index for item in expected]
+        assert [item.score for item in found] == pytest.approx([item.score for item in expected], abs=1e-5)
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+
+def test_texts_that_cannot_be_ranked_are_named(reranker: Reranker) -> None:
+    with pytest.raises(ValueError, match="field 'query': expected a non-empty string, got '  '"):
+        reranker.rank("  ", ITEMS)
+    with pytest.raises(ValueError, match="field 'items': the list has no items"):
+        reranker.rank("red shoes", [])
+    with pytest.raises(ValueError, match="field 'items': position 1: expected a non-empty string, got ''"):
+        reranker.rank("red shoes", ["boots", ""])
+    with pytest.raises(ValueError, match="field 'items': position 0: expected a non-empty string, got None"):
+        reranker.rank("red shoes", [None])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="list 'query 1', field 'items': position 2"):
+        reranker.rank_batch(["red", "blue"], [["a"], ["a", "b", " "]])
+    with pytest.raises(ValueError, match=r"field 'items'.*no tokens"):
+        reranker.rank("red shoes", ["boots", "\u200b\u200d"])
+
+
+def test_a_text_in_place_of_a_list_of_texts(reranker: Reranker) -> None:
+    with pytest.raises(
+        ValueError, match="field 'items': expected a sequence of texts, got the text 'blue boots'"
+    ):
+        reranker.rank("red shoes", "blue boots")
+    with pytest.raises(ValueError, match="queries: expected a sequence of texts, got the text 'ab'"):
+        reranker.rank_batch("ab", [["x"], ["y"]])
+    with pytest.raises(ValueError, match="'query 0', field 'items': expected a sequence of texts"):
+        reranker.rank_batch(["red", "blue"], ["boots", "shoes"])
+
+
+def test_bad_arguments_are_named(reranker: Reranker, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="2 queries but 1 lists of items"):
+        reranker.rank_batch(["red", "blue"], [ITEMS])
+    with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):
+        reranker.rank("red", ITEMS, top_k=0)
+    with pytest.raises(ValueError, match="activation must be 'none', 'sigmoid' or 'softmax', got 'relu'"):
+        reranker.rank("red", ITEMS, activation="relu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        Reranker(reranker.ranker, "cpu", batch_size=0)
+    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, float16, got 'int8'"):
+        Reranker(reranker.ranker, "cpu", "int8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        Reranker.from_pretrained(tmp_path)
+
+
+def test_scores_that_are_not_finite_are_an_error(tiny_bert: str) -> None:
+    ranker = CrossJEM(tiny_bert, max_union_tokens=64, **LIMITS)
+    with torch.no_grad():
+        classifier(ranker).weight[0, 0] = math.nan
+    with pytest.raises(ValueError, match="list 'query 0': a score is not finite"):
+        Reranker(ranker, "cpu").rank("red shoes", ITEMS)

@@ -1,0 +1,189 @@
+"""The paper's algorithms written down literally: one list at a time, python loops, an N x M mask."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import CrossJEM, LinearHead
+from tests import tiny_models
+
+
+def random_lists(count: int, seed: int, most_items: int = 12) -> list[RankingList]:
+    """Lists with repeated items, repeated words, and texts longer than 6 tokens."""
+    source = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(source.choices(tiny_models.WORDS[:40], k=source.randint(1, 8)))
+
+    made = []
+    for i in range(count):
+        items = [text() for _ in range(source.randint(1, most_items))]
+        if source.random() < 0.3:
+            items.append(source.choice(items))
+        made.append(RankingList.from_texts(text(), items, f"q{i}"))
+    return made
+
+
+@torch.no_grad()
+def sharpened(ranker: CrossJEM) -> CrossJEM:
+    """The ranker in eval mode with larger weights, so that attention and positions show in the scores."""
+    for parameter in ranker.parameters():
+        if parameter.ndim == 2:
+            parameter.mul_(3.0)
+    return ranker.eval()
+
+
+@dataclass
+class Joint:
+    """One joint pass: token ids and the states [tokens, width] of `[CLS] query [SEP] union`."""
+
+    query: list[int]
+    items: list[list[int]]
+    union: list[int]
+    states: Tensor
+
+    @property
+    def query_states(self) -> Tensor:
+        return self.states[1 : 1 + len(self.query)]
+
+    def state_of(self, token: int) -> Tensor:
+        return self.states[len(self.query) + 2 + self.union.index(token)]
+
+
+def joint_pass(
+    ranker: CrossJEM, one: RankingList, *, segments: bool = True, first: int = 0, backwards: bool = False
+) -> Joint:
+    """Algorithm 2, lines 1 to 21. `backwards` turns the union round; `first` is the first position's id."""
+    hf = ranker.tokenizer.hf
+    vocabulary = hf.get_vocab()
+
+    def tokenize(text: str, limit: int) -> list[int]:
+        return [vocabulary[token] for token in hf.tokenize(text)][:limit]
+
+    query = tokenize(one.query, ranker.max_query_tokens)
+    union: set[int] = set()
+    items = []
+    for text in one.items:
+        tokens = tokenize(text, ranker.max_item_tokens)
+        union = union.union(tokens)
+        items.append(tokens)
+    ordered = sorted(union, reverse=backwards)
+    ids = [hf.cls_token_id, *query, hf.sep_token_id]
+    segment_ids = [0] * len(ids) + [1] * len(ordered)
+    if ranker.union_positions == "sequential":
+        positions = list(range(len(ids) + len(ordered)))
+    else:
+        positions = list(range(len(ids))) + [len(ids)] * len(ordered)
+    inputs = {
+        "input_ids": torch.tensor([ids + ordered]),
+        "attention_mask": torch.ones(1, len(positions), dtype=torch.long),
+        "position_ids": torch.tensor([positions]) + first,
+    }
+    if segments:
+        inputs["token_type_ids"] = torch.tensor([segment_ids])
+    return Joint(query, items, ordered, ranker.encoder(**inputs).last_hidden_state[0])
+
+
+def classifier(ranker: CrossJEM) -> nn.Linear:
+    assert isinstance(ranker.head, LinearHead)
+    return ranker.head.classifier
+
+
+def attention_mask(query: list[int], union: list[int], item: list[int]) -> list[int]:
+    """Algorithm 1, with the [SEP] that the pool's definition in section 3.1 has and the algorithm forgets."""
+    mask = []
+    for _ in range(len(query)):
+        mask.append(1)
+    mask.append(1)
+    for token in union:
+        if token in item:
+            mask.append(1)
+        else:
+            mask.append(0)
+    return mask
+
+
+def sinusoid(position: int, width: int) -> Tensor:
+    values = []
+    for i in range(width):
+        angle = position / 10000 ** ((i - i % 2) / width)
+        values.append(math.sin(angle) if i % 2 == 0 else math.cos(angle))
+    return torch.tensor(values)
+
+
+def paper_scores(
+    joint: Joint,
+    classifier: nn.Linear,
+    *,
+    positions: bool = False,
+    pool_cls: bool = False,
+    own: list[Tensor] | None = None,
+) -> Tensor:
+    """Algorithm 2, lines 10 to 24: mask, selective mean pooling, classifier. Float32 [items].
+
+    Args:
+        own: states [tokens, width] of each item after item layers; they stand for the union's.
+    """
+    masks = [attention_mask(joint.query, joint.union, item) for item in joint.items]
+    scores = []
+    for number, (mask, item) in enumerate(zip(masks, joint.items, strict=True)):
+        pool = [joint.states[0]] if pool_cls else []
+        for column, selected in enumerate(mask):
+            in_union = column > len(joint.query)
+            if not selected or (own is not None and in_union):
+                continue
+            state = joint.states[column + 1]
+            if positions and in_union:
+                token = joint.union[column - len(joint.query) - 1]
+                state = state + sinusoid(item.index(token), len(state))
+            pool.append(state)
+        for position, state in enumerate(own[number]) if own is not None else ():
+            pool.append(state + sinusoid(position, len(state)) if positions else state)
+        scores.append(classifier(torch.stack(pool).mean(0))[0])
+    return torch.stack(scores)
+
+
+def item_states(joint: Joint) -> list[Tensor]:
+    """The joint states of each item's distinct tokens."""
+    return [torch.stack([joint.state_of(token) for token in dict.fromkeys(item)]) for item in joint.items]
+
+
+def item_layer_states(ranker: CrossJEM, joint: Joint) -> list[Tensor]:
+    """Every item alone through the item layers with transformers' eager attention; [tokens, width] each."""
+    assert ranker.item_layers is not None
+    layers = copy.deepcopy(ranker.item_layers.layers)
+    for module in layers.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            config._attn_implementation = "eager"
+    states = []
+    for item in joint.items:
+        hidden = torch.stack([joint.state_of(token) for token in item])
+        hidden = (hidden + ranker.item_layers.positions.weight[: len(item)])[None]
+        for layer in layers:
+            hidden = layer(hidden, attention_mask=None)
+        states.append(hidden[0])
+    return states
+
+
+def query_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:
+    """Scale times the cosine of the item's mean and the query's mean, item by item."""
+    query = joint.query_states.mean(0)
+    return torch.stack([scale * F.cosine_similarity(states.mean(0), query, dim=0) for states in own])
+
+
+def maxsim_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:
+    """Scale times the mean over query tokens of the best cosine with a token of the item."""
+    scores = []
+    for states in own:
+        best = [max(float(F.cosine_similarity(q, t, dim=0)) for t in states) for q in joint.query_states]
+        scores.append(scale * sum(best) / len(best))
+    return torch.tensor(scores)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import CrossEncoder
+from tokenizers.processors import BertProcessing, RobertaProcessing
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import MonoBERT
+from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from tests import tiny_models
+from tests.rankers import encoder_families
+from tests.rankers.literal import random_lists
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
+
+
+def write_classifier(folder: Path, family: str, *, segments: bool = True) -> str:
+    """A sequence classifier with one label, scores that differ from pair to pair, and a tokenizer."""
+    encoder = encoder_families.write(folder / "encoder", family)
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(8.0)
+    model.save_pretrained(folder / "classifier")
+    hf = tiny_models.tokenizer()
+    process = RobertaProcessing if family == "roberta" else BertProcessing
+    hf.backend_tokenizer.post_processor = process(("[SEP]", hf.sep_token_id), ("[CLS]", hf.cls_token_id))
+    hf.model_input_names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+    hf.init_kwargs["model_input_names"] = hf.model_input_names
+    hf.save_pretrained(folder / "classifier")
+    return str(folder / "classifier")
+
+
+@torch.no_grad()
+def scores(ranker: MonoBERT, lists: list[RankingList]) -> list[torch.Tensor]:
+    together = ranker(ranker.collate(lists))
+    return [row[: len(one)] for row, one in zip(together, lists, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("family", "segments"),
+    [
+        ("bert", True),
+        ("bert", False),
+        ("electra", True),
+        *((f, False) for f in ("distilbert", "roberta", "modernbert")),
+    ],
+)
+def test_equals_the_cross_encoder_of_sentence_transformers(
+    family: str, segments: bool, tmp_path: Path
+) -> None:
+    folder = write_classifier(tmp_path, family, segments=segments)
+    theirs = CrossEncoder(folder, activation_fn=nn.Identity(), device="cpu")
+    assert theirs.tokenizer("red", "blue").get("token_type_ids") == ([0, 0, 0, 1, 1] if segments else None)
+    lists = random_lists(6, seed=0)
+    expected = torch.from_numpy(theirs.predict([(one.query, item) for one in lists for item in one.items]))
+    assert expected.std() > 0.05, "the scores say something"
+    ours = MonoBERT(folder, **LIMITS).eval()
+    torch.testing.assert_close(torch.cat(scores(ours, lists)), expected, rtol=1e-4, atol=1e-4)
+    adopted = load_ranker(folder).eval()
+    assert isinstance(adopted, MonoBERT)
+    torch.testing.assert_close(torch.cat(scores(adopted, lists)), expected, rtol=1e-4, atol=1e-4)
+    save_ranker(ours, tmp_path / "saved")
+    again = load_ranker(str(tmp_path / "saved")).eval()
+    assert isinstance(again, MonoBERT)
+    torch.testing.assert_close(torch.cat(scores(again, lists)), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pairs_per_pass", [1, 3, 7, 1000])
+def test_pairs_per_pass_does_not_change_the_scores(pairs_per_pass: int, tmp_path: Path) -> None:
+    folder = write_classifier(tmp_path, "bert")
+    lists = random_lists(5, seed=1)
+    expected = scores(MonoBERT(folder, **LIMITS).eval(), lists)
+    ranker = MonoBERT(folder, **LIMITS, pairs_per_pass=pairs_per_pass).eval()
+    batch = ranker.collate(lists)
+    pairs = sum(map(len, lists))
+    assert [len(group["input_ids"]) for group in batch.groups] == [
+        min(pairs_per_pass, pairs - first) for first in range(0, pairs, pairs_per_pass)
+    ]
+    widths = [group["input_ids"].shape[1] for group in batch.groups]
+    assert widths == sorted(widths), "pairs of similar length go together"
+    for a, b in zip(scores(ranker, lists), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_pairs_are_cut_and_counted(tmp_path: Path) -> None:
+    ranker = MonoBERT(write_classifier(tmp_path, "bert"), max_query_tokens=2, max_item_tokens=3)
+    one = RankingList.from_texts("red shoe boots", ["car dog cat book bike", "lamp"])
+    batch = ranker.collate([one])
+    assert (batch.truncated_queries, batch.truncated_items) == (1, 1)
+    vocabulary = ranker.tokenizer.hf.get_vocab()
+    short = [vocabulary[token] for token in ("[CLS]", "red", "shoe", "[SEP]", "lamp", "[SEP]")]
+    long = [vocabulary[token] for token in ("[CLS]", "red", "shoe", "[SEP]", "car", "dog", "cat", "[SEP]")]
+    (group,) = batch.groups
+    assert group["input_ids"].tolist() == [[*short, 0, 0], long]
+    assert group["attention_mask"].tolist() == [[1] * 6 + [0] * 2, [1] * 8]
+    assert group["token_type_ids"].tolist() == [[0] * 4 + [1] * 2 + [0] * 2, [0] * 4 + [1] * 4]
+    assert batch.slots.tolist() == [1, 0]
+
+
+def test_limits_are_checked_against_the_positions(tiny_bert: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"max_query_tokens=80 \+ max_item_tokens=78 \+ 3 .* need 161 .* has 160"
+    ):
+        MonoBERT(tiny_bert, 80, 78)
+    ranker = MonoBERT(tiny_bert, 80, 77).eval()
+    assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
+    roberta = write_classifier(
+        tmp_path, "roberta"
+    )  # 96 positions, the first after the pad id 0; two [SEP] in between
+    with pytest.raises(ValueError, match=r"max_item_tokens=52 \+ 4 special tokens need 96 .* has 95"):
+        MonoBERT(roberta, 40, 52)
+    ranker = MonoBERT(roberta, 40, 51).eval()
+    assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
+    with pytest.raises(ValueError, match="pairs_per_pass must be at least 1, got 0"):
+        MonoBERT(tiny_bert, pairs_per_pass=0)

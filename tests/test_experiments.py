@@ -1,0 +1,63 @@
+"""Every experiment file is parsed and its objects are built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from jsonargparse import ArgumentParser
+
+from crossjem_pl.cli.training import RankingCLI
+from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.rankers import RANKERS
+from crossjem_pl.training.module import RankingModule
+from tests.conftest import root
+
+FILES = sorted((root() / "experiments").rglob("*.yaml"))
+TINY = {"RankT5": "t5", "MonoT5": "t5", "RankingGPT": "gpt"}
+
+
+def test_every_ranker_has_an_overlay() -> None:
+    assert set(RANKERS) <= {path.stem for path in FILES if path.parent.name == "rankers"}
+
+
+def shrunk(config: dict[str, Any], models: Path) -> dict[str, Any]:
+    """The configuration with the tiny encoder of its kind in place of the real ones."""
+    ranker = config.get("model", {}).get("ranker")
+    if ranker and "encoder" in ranker.get("init_args", {}):
+        folder = models / TINY.get(ranker["class_path"].split(".")[-1], "bert")
+        for key, value in ranker["init_args"].items():
+            if key == "encoder" or (key.endswith("_encoder") and value):
+                ranker["init_args"][key] = str(folder)
+            if key in ("layers", "query_layers"):
+                ranker["init_args"][key] = 1
+        if "max_union_tokens" in ranker["init_args"]:
+            ranker["init_args"].update(max_query_tokens=16, max_union_tokens=128, max_item_tokens=16)
+    return config
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(root() / "experiments")))
+def test_parses_and_builds(path: Path, tiny_models_folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    base = yaml.safe_load((root() / "experiments" / "quickstart.yaml").read_text(encoding="utf-8"))
+    merged = tmp_path / "base.yaml"
+    merged.write_text(yaml.safe_dump(shrunk(base, tiny_models_folder)))
+    overlay = tmp_path / path.name
+    overlay.write_text(
+        yaml.safe_dump(shrunk(yaml.safe_load(path.read_text(encoding="utf-8")), tiny_models_folder))
+    )
+    whole = RankingCLI(
+        RankingModule, RankingDataModule, run=False, args=["-c", str(merged), "-c", str(overlay)], save_config_callback=None
+    )
+    assert isinstance(whole.model, RankingModule)
+    assert whole.datamodule.sources
+
+
+def test_no_experiment_is_read_with_unknown_keys(tmp_path: Path) -> None:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(RankingDataModule, "data")
+    with pytest.raises(Exception, match="n_itemz"):
+        parser.parse_object({"data": {"n_itemz": 3}})

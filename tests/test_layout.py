@@ -1,0 +1,60 @@
+"""Imports point down the layout, every package file is listed, nothing swallows errors."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import root
+
+ROOMS = ["lists", "text", "losses", "rankers", "data", "evaluation", "training", "inference", "cli"]
+PACKAGE = root() / "crossjem_pl"
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem == "lists")
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("crossjem_pl."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("crossjem_pl."))
+
+
+def test_the_rooms_are_the_ones_of_the_layout() -> None:
+    assert {room(path) for path in MODULES} == set(ROOMS)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    own = ROOMS.index(room(path))
+    for name in imported(path):
+        assert ROOMS.index(name) <= own, f"{path} imports {name}, which is above {room(path)}"
+
+
+def test_every_name_in_all_exists() -> None:
+    for path in MODULES:
+        name = ".".join(path.relative_to(root()).with_suffix("").parts).removesuffix(".__init__")
+        module = importlib.import_module(name)
+        missing = [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)]
+        assert not missing, f"{name}: {missing}"
+
+
+def test_importing_the_package_is_light() -> None:
+    code = "import sys, crossjem_pl; assert not {'torch', 'transformers', 'lightning'} & set(sys.modules)"
+    subprocess.run(["python", "-c", code], check=True, cwd=root())
+
+
+def test_the_documentation_lists_every_page() -> None:
+    config = yaml.safe_load((root() / "mkdocs.yml").read_text(encoding="utf-8"))
+    listed = {page for entry in config["nav"] for page in entry.values()}
+    assert listed == {str(p.relative_to(root() / "docs")) for p in (root() / "docs").rglob("*.md")}
