@@ -50,7 +50,11 @@ def test_parses_and_builds(path: Path, tiny_models_folder: Path, tmp_path: Path)
         yaml.safe_dump(shrunk(yaml.safe_load(path.read_text(encoding="utf-8")), tiny_models_folder))
     )
     whole = RankingCLI(
-        RankingModule, RankingDataModule, run=False, args=["-c", str(merged), "-c", str(overlay)], save_config_callback=None
+        RankingModule,
+        RankingDataModule,
+        run=False,
+        args=["-c", str(merged), "-c", str(overlay)],
+        save_config_callback=None,
     )
     assert isinstance(whole.model, RankingModule)
     assert whole.datamodule.sources

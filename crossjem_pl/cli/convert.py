@@ -21,11 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgements of a TREC run")
     parser.add_argument("--labels-field", default="labels", metavar="NAME")
     parser.add_argument("--scores-field", default="scores", metavar="NAME")
-    parser.add_argument("--depth", type=int, metavar="K", help="only the best K items of a TREC run's queries")
+    parser.add_argument(
+        "--depth", type=int, metavar="K", help="only the best K items of a TREC run's queries"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    names = (
-        "source target from_format to_format queries items qrels labels_field scores_field depth"  # as in convert()
-    ).split()
-    print(convert(**{name: getattr(args, name) for name in names}))
+    options = {name: value for name, value in vars(args).items() if name != "command"}
+    print(convert(**options))

@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="model folder or hub repository")
     parser.add_argument("query")
     parser.add_argument("items", nargs="*", help="item texts")
-    parser.add_argument("--items", dest="items_file", type=Path, metavar="FILE", help="text file, one item per line")
+    parser.add_argument(
+        "--items", dest="items_file", type=Path, metavar="FILE", help="text file, one item per line"
+    )
     parser.add_argument("--top-k", type=int, metavar="K", help="print only the best K")
     parser.add_argument("--activation", choices=["none", "sigmoid", "softmax"], default="none")
     parser.add_argument("--explain", action="store_true", help="what each token adds to the score")

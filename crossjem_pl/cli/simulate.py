@@ -10,7 +10,7 @@ from rich.progress import track
 
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.overlap import overlap_statistics
-from crossjem_pl.data.simulator import simulate
+from crossjem_pl.data.simulator import Split, simulate
 from crossjem_pl.rankers.pretrained import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
-    for split, count in (("train", args.lists), ("dev", args.held_out), ("test", args.held_out)):
+    counts: dict[Split, int] = {"train": args.lists, "dev": args.held_out, "test": args.held_out}
+    for split, count in counts.items():
         lists = simulate(count, args.items, args.seed, split=split)
         path = args.out / f"{split}.parquet"
         written = write_lists(track(lists, description=f"{split:5}", total=count), path)

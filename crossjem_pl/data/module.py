@@ -95,7 +95,11 @@ class RankingDataModule(LightningDataModule):
         stages: tuple[Stage, ...] = ("train", "val", "test", "predict")
         return list(
             dict.fromkeys(
-                text for stage in stages if stage in self.sources for one in self.lists(stage) for text in one.items
+                text
+                for stage in stages
+                if stage in self.sources
+                for one in self.lists(stage)
+                for text in one.items
             )
         )
 

@@ -27,7 +27,9 @@ class ItemSampler:
             raise ValueError(f"n_items must be at least 2, got {n_items}")
         self.n_items, self.seed = n_items, seed
 
-    def draw(self, ranking_list: RankingList, ranker: Ranker, epoch: int, index: int) -> tuple[RankingList, int]:
+    def draw(
+        self, ranking_list: RankingList, ranker: Ranker, epoch: int, index: int
+    ) -> tuple[RankingList, int]:
         """The list with the drawn items, and how many of the N did not fit one pass."""
         wanted = min(self.n_items or len(ranking_list), len(ranking_list))
         order = self._order(ranking_list, np.random.default_rng([self.seed, epoch, index]))[:wanted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def teach(
     block: int = 256,
     device: str | None = None,
     precision: str = "float32",
-    progress: Callable[[Sequence[int]], Iterator[int]] = iter,
+    progress: Callable[[Sequence[int]], Iterable[int]] = iter,
 ) -> TeachReport:
     """Scores every (query, item) of `lists` with `model`: Parquet of `query_id, item_id, score`.
 
@@ -100,7 +100,9 @@ def teach(
         truncated = reranker.truncated
     complete = all(file.exists() for file in files)
     if complete:
-        joined = ((query, item, score) for file in files for (query, item), score in read_scores(file).items())
+        joined = (
+            (query, item, score) for file in files for (query, item), score in read_scores(file).items()
+        )
         write_scores(joined, out, provenance)
         for file in files:
             file.unlink()

@@ -69,7 +69,9 @@ def _packed_attention(
     """Attention inside each packed sequence; query, key, value [1, heads, tokens, head width]."""
     q, k, v = (t[0].transpose(0, 1)[packing.rows].transpose(1, 2) for t in (query, key, value))
     mask = packing.mask[:, None, None, :]
-    if q.device.type == "cpu":  # on short sequences the fused CPU kernel's backward pass takes ten times as long
+    if (
+        q.device.type == "cpu"
+    ):  # on short sequences the fused CPU kernel's backward pass takes ten times as long
         logits = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
         weights = torch.softmax(logits.masked_fill(~mask, torch.finfo(logits.dtype).min), dim=-1)
         out = F.dropout(weights, dropout) @ v

@@ -191,7 +191,7 @@ def encode_tokens(
 def has_segments(encoder: nn.Module) -> bool:
     """Whether the encoder tells two segments apart (BERT does; DistilBERT, ModernBERT and RoBERTa do not)."""
     accepts = "token_type_ids" in inspect.signature(encoder.forward).parameters
-    return accepts and getattr(encoder.config, "type_vocab_size", 0) > 1  # type: ignore[arg-type]
+    return accepts and getattr(encoder.config, "type_vocab_size", 0) > 1
 
 
 def first_position(config: PretrainedConfig) -> int:

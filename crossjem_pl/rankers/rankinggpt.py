@@ -68,7 +68,7 @@ class RankingGPT(NeuralRanker):
         self,
         encoder: str,
         lora_rank: int = 0,
-        lora_alpha: float = 32.0,
+        lora_alpha: int = 32,
         lora_dropout: float = 0.0,
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
@@ -157,7 +157,7 @@ def _check_causal(name: str) -> None:
         )
 
 
-def _add_lora(model: nn.Module, rank: int, alpha: float, dropout: float) -> None:
+def _add_lora(model: nn.Module, rank: int, alpha: int, dropout: float) -> None:
     """Puts LoRA matrices into `model` and freezes the rest of it."""
     try:
         from peft import LoraConfig, inject_adapter_in_model

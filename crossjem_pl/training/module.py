@@ -86,8 +86,12 @@ class RankingModule(LightningModule):
         loss = self.loss(self.ranker(batch.inputs), targets, batch.inputs.item_mask)
         size = len(batch.query_ids)
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
-        self.log("train/truncated_items", float(batch.inputs.truncated_items), batch_size=size, reduce_fx="sum")
-        self.log("train/truncated_queries", float(batch.inputs.truncated_queries), batch_size=size, reduce_fx="sum")
+        self.log(
+            "train/truncated_items", float(batch.inputs.truncated_items), batch_size=size, reduce_fx="sum"
+        )
+        self.log(
+            "train/truncated_queries", float(batch.inputs.truncated_queries), batch_size=size, reduce_fx="sum"
+        )
         self.log("train/items_left_out", float(batch.items_left_out), batch_size=size, reduce_fx="sum")
         return loss
 
@@ -121,7 +125,9 @@ class RankingModule(LightningModule):
     def configure_optimizers(self) -> Any:
         groups = list(self._parameter_groups())
         if not groups:
-            raise ValueError(f"{type(self.ranker).__name__} has nothing to train; evaluate it with: lightning test")
+            raise ValueError(
+                f"{type(self.ranker).__name__} has nothing to train; evaluate it with: lightning test"
+            )
         optimizer = AdamW(groups, lr=self.lr, weight_decay=self.weight_decay)
         total = max(int(self.trainer.estimated_stepping_batches), 1)
         rising = int(total * self.warmup)

@@ -15,5 +15,5 @@ def best_precision() -> str:
     """
     if torch.cuda.is_available():
         return "bf16-mixed" if torch.cuda.get_device_capability() >= (8, 0) else "16-mixed"
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.12 and later
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.12 and later
     return "bf16-mixed" if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16") else "32-true"

@@ -49,7 +49,7 @@ class RunFolder(Callback):
         self._started = time.monotonic()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking or trainer.fast_dev_run or not trainer.is_global_zero:
+        if trainer.sanity_checking or _is_dry_run(trainer) or not trainer.is_global_zero:
             return
         assert isinstance(pl_module, RankingModule)
         monitored = trainer.callback_metrics.get(f"val/{pl_module.metrics[0]}")
@@ -63,7 +63,7 @@ class RunFolder(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.seconds, self._started = self._elapsed(), None
-        if trainer.fast_dev_run or not trainer.is_global_zero:
+        if _is_dry_run(trainer) or not trainer.is_global_zero:
             return
         assert isinstance(pl_module, RankingModule)
         if not self._exported:
@@ -71,12 +71,12 @@ class RunFolder(Callback):
         self._summarise(trainer, pl_module, None)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero and not _is_dry_run(trainer):
             assert isinstance(pl_module, RankingModule)
             self._write_stage(trainer, pl_module, "test")
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero and not _is_dry_run(trainer):
             assert isinstance(pl_module, RankingModule)
             path = self._root(trainer) / "predict.trec"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +141,11 @@ class RunFolder(Callback):
         return Path(trainer.default_root_dir)
 
 
+def _is_dry_run(trainer: Trainer) -> bool:
+    """Whether the trainer only tries a batch or two (`fast_dev_run`, an attribute that Trainer sets by hand)."""
+    return bool(getattr(trainer, "fast_dev_run", False))
+
+
 def describe_machine() -> str:
     """The processor or accelerator and the number of threads, for the side of a figure."""
     if torch.cuda.is_available():
@@ -151,11 +156,8 @@ def describe_machine() -> str:
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
-        fields = dict(
-            (part.strip() for part in line.split(":", 1))
-            for line in info.read_text(encoding="utf-8", errors="replace").splitlines()
-            if ":" in line
-        )
+        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
         name = fields.get("model name", platform.machine())
         flags = fields.get("flags", "").split()
         matrix = [flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags]

@@ -35,7 +35,10 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_rank_prints_a_table(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "items.txt"
     file.write_text("blue boots\nred [bold]lamp[/bold]\n", encoding="utf-8")
-    assert main(["rank", model, "red shoes", "trail shoes", "--items", str(file), "--explain", "--top-k", "2"]) == 0
+    assert (
+        main(["rank", model, "red shoes", "trail shoes", "--items", str(file), "--explain", "--top-k", "2"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "red shoes" in out
     assert "contributions" in out
@@ -66,11 +69,15 @@ def test_mistakes_are_named(
     assert named in error
 
 
-def test_simulate_writes_three_splits(tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulate_writes_three_splits(
+    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sizes = ["--lists", "6", "--items", "20", "--held-out", "3", "--tokenizer", tiny_bert]
     assert main(["simulate", *sizes, "--out", str(tmp_path)]) == 0
     assert "ratio" in capsys.readouterr().out
-    counts = {split: len(list(read_lists(tmp_path / f"{split}.parquet"))) for split in ("train", "dev", "test")}
+    counts = {
+        split: len(list(read_lists(tmp_path / f"{split}.parquet"))) for split in ("train", "dev", "test")
+    }
     assert counts == {"train": 6, "dev": 3, "test": 3}
 
 
@@ -80,9 +87,12 @@ def test_convert_evaluate_and_compare(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["convert", str(tmp_path / "lists.jsonl"), str(tmp_path / "lists.parquet")]) == 0
     assert list(read_lists(tmp_path / "lists.parquet")) == lists
     write_list_run(lists, tmp_path / "a.trec")
-    write_list_run([one for one in lists], tmp_path / "b.trec", tag="b")
+    write_list_run(lists, tmp_path / "b.trec", tag="b")
     write_list_qrels(lists, tmp_path / "qrels")
-    assert main(["evaluate", str(tmp_path / "a.trec"), str(tmp_path / "qrels"), "--out", str(tmp_path / "m")]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "a.trec"), str(tmp_path / "qrels"), "--out", str(tmp_path / "m")])
+        == 0
+    )
     assert "| RR@10 | 1.0000 |" in capsys.readouterr().out
     assert (tmp_path / "m" / "metrics.json").exists()
     runs = [str(tmp_path / "a.trec"), str(tmp_path / "b.trec")]

@@ -47,7 +47,13 @@ def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
             "loss": {"class_path": "crossjem_pl.losses.RankingProbabilityLoss"},
             "metrics": ["RR@10", "AP@10", "nDCG@5"],
         },
-        "data": {"root": str(folder), "train": "train.jsonl", "val": "val.jsonl.gz", "n_items": 4, "batch_size": 4},
+        "data": {
+            "root": str(folder),
+            "train": "train.jsonl",
+            "val": "val.jsonl.gz",
+            "n_items": 4,
+            "batch_size": 4,
+        },
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     assert main(["fit", "-c", str(folder / "config.yaml")]) == 0
@@ -56,9 +62,21 @@ def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_a_run_folder_holds_everything(project: Path) -> None:
     run = project / "run"
-    expected = "config.yaml metrics.csv model checkpoints val.trec val.qrels val_lists.parquet summary.json".split()
-    assert {*expected, "val_metrics.json", "val_metrics.md"} <= {p.name for p in run.iterdir()}
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= {p.name for p in (run / "model").iterdir()}
+    expected = [
+        "config.yaml",
+        "metrics.csv",
+        "model",
+        "checkpoints",
+        "val.trec",
+        "val.qrels",
+        "val_lists.parquet",
+    ]
+    assert {*expected, "summary.json", "val_metrics.json", "val_metrics.md"} <= {
+        p.name for p in run.iterdir()
+    }
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
+        p.name for p in (run / "model").iterdir()
+    }
     again = yaml.safe_load((run / "config.yaml").read_text())
     assert again["data"]["n_items"] == 4
     rows = pd.read_csv(run / "metrics.csv")
@@ -72,7 +90,9 @@ def test_a_run_folder_holds_everything(project: Path) -> None:
 
 def test_monitored_metrics_are_those_of_ir_measures(project: Path) -> None:
     run = project / "run"
-    reported = evaluate_run(read_run(run / "val.trec"), read_qrels(run / "val.qrels"), ["RR@10", "AP@10", "nDCG@5"])
+    reported = evaluate_run(
+        read_run(run / "val.trec"), read_qrels(run / "val.qrels"), ["RR@10", "AP@10", "nDCG@5"]
+    )
     logged = pd.read_csv(run / "metrics.csv")
     best = logged.loc[logged["val/RR@10"].idxmax()]
     for name, mean in reported.means.items():
@@ -85,11 +105,15 @@ def test_the_exported_model_gives_the_scores_of_the_run(project: Path) -> None:
     run = read_run(project / "run" / "val.trec")
     lists = list(read_lists(project / "val.jsonl.gz"))
     for one, scores in zip(lists, reranker.score(lists), strict=True):
-        assert dict(zip(one.item_ids, scores.tolist(), strict=True)) == pytest.approx(run[one.query_id], abs=1e-5)
+        assert dict(zip(one.item_ids, scores.tolist(), strict=True)) == pytest.approx(
+            run[one.query_id], abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("command", ["validate", "test"])
-def test_evaluating_the_exported_model_repeats_its_figures(project: Path, command: str, tmp_path: Path) -> None:
+def test_evaluating_the_exported_model_repeats_its_figures(
+    project: Path, command: str, tmp_path: Path
+) -> None:
     options = ["--model.weights", str(project / "run" / "model"), "--trainer.default_root_dir", str(tmp_path)]
     assert main([command, "-c", str(project / "config.yaml"), *options]) == 0
     stage = {"validate": "val", "test": "test"}[command]
@@ -116,7 +140,14 @@ def test_bm25_is_evaluated_and_cannot_be_fitted(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overlay = str(root() / "experiments" / "rankers" / "bm25.yaml")
-    arguments = ["-c", str(project / "config.yaml"), "-c", overlay, "--trainer.default_root_dir", str(tmp_path)]
+    arguments = [
+        "-c",
+        str(project / "config.yaml"),
+        "-c",
+        overlay,
+        "--trainer.default_root_dir",
+        str(tmp_path),
+    ]
     assert main(["validate", *arguments]) == 0
     assert len(read_run(tmp_path / "val.trec")) == 7
     capsys.readouterr()

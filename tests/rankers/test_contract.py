@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,11 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @pytest.fixture(scope="module", params=sorted(CASES))
-def ranker(
-    request: pytest.FixtureRequest, tiny_models_folder: Path, lists: list[RankingList]
-) -> Iterator[Ranker]:
+def ranker(request: pytest.FixtureRequest, tiny_models_folder: Path, lists: list[RankingList]) -> Ranker:
     torch.manual_seed(0)
     built = CASES[request.param](tiny_models_folder)
     built.index_items(text for one in lists for text in one.items)
-    yield built.eval()
+    return built.eval()
 
 
 @torch.no_grad()

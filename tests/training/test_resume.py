@@ -64,7 +64,9 @@ def test_a_killed_run_resumes_to_the_same_weights(tiny_bert: str, tmp_path: Path
 
     subprocess.run([*fit, str(configs["whole"])], check=True, env=environment, cwd=tmp_path)
 
-    victim = subprocess.Popen([sys.executable, "-c", SLOW, "fit", "-c", str(configs["killed"])], env=environment)
+    victim = subprocess.Popen(
+        [sys.executable, "-c", SLOW, "fit", "-c", str(configs["killed"])], env=environment
+    )
     last = tmp_path / "killed" / "checkpoints" / "last.ckpt"
     deadline = time.monotonic() + 120
     while not last.exists() and time.monotonic() < deadline:
