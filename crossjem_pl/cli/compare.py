@@ -5,8 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crossjem_pl.evaluation import wording
 from crossjem_pl.evaluation.compare import compare
-from crossjem_pl.evaluation.markdown import to_markdown
+from crossjem_pl.evaluation.results import Comparison
 
 __all__ = ["add_arguments", "run"]
 
@@ -18,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR")
     parser.add_argument("--split", default="val", help="which run of the folders: val or test (default val)")
     parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgements, where no run is a folder")
-    parser.add_argument(
-        "--allow-different", action="store_true", help="accept runs over different candidates"
-    )
+    parser.add_argument("--allow-different", action="store_true", help="accept runs over different candidates")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -33,5 +36,36 @@ def run(args: argparse.Namespace) -> None:
         split=args.split,
         allow_different=args.allow_different,
     )
-    print(to_markdown(comparison))
-    print(f"wrote {args.out}/compare.md, compare.csv and compare.html")
+    console = Console()
+    console.print(_table(comparison))
+    for note in comparison.notes:
+        console.print(escape(note))
+    console.print(
+        f"Δ and p against {escape(comparison.baseline)}: paired randomisation test, Holm-corrected. "
+        f"Wrote {escape(str(args.out))}/compare.md, compare.csv and compare.html",
+        soft_wrap=True,
+    )
+
+
+def _table(comparison: Comparison) -> Table:
+    table = Table(title=wording.where(comparison), title_justify="left")
+    table.add_column("system")
+    for metric in comparison.metrics:
+        table.add_column(metric, justify="right")
+        table.add_column("Δ (p)", justify="right")
+    table.add_column("parameters", justify="right")
+    table.add_column("training", justify="right")
+    for system in comparison.systems:
+        cells = [escape(system.name)]
+        for metric in comparison.metrics:
+            result = system.metrics[metric]
+            cells.append(wording.number(result.mean))
+            if result.difference is None:
+                cells.append("")
+            else:
+                p = wording.p_value(result.difference.p_randomisation_holm)
+                cells.append(f"{wording.signed(result.difference.mean)} ({p})")
+        table.add_row(
+            *cells, wording.parameters(system.parameters), wording.training_time(system.train_seconds)
+        )
+    return table

@@ -100,6 +100,14 @@ class Ranker(nn.Module, ABC):
         """How many of the leading items one training pass can hold (all unless a ranker has a limit)."""
         return len(ranking_list)
 
+    def vectors(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Query vectors [lists, size] and item vectors [lists, max_items, size] whose inner product is the score.
+
+        Raises:
+            ValueError: if the ranker does not compare such vectors; only dual encoders do.
+        """
+        raise ValueError(f"{self.name} has no query and item vectors: losses over vectors need a dual encoder")
+
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         """Each item's score as a sum of token contributions, exactly, in the items' order.
 

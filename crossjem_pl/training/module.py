@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.evaluation.per_list import compute, tie_order
-from crossjem_pl.losses.base import RankingLoss
+from crossjem_pl.losses.base import RankingLoss, VectorLoss
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import copy_weights
 
@@ -28,7 +28,7 @@ class RankingModule(LightningModule):
 
     Args:
         ranker: what scores.
-        loss: what training minimises.
+        loss: what training minimises; a `VectorLoss` (in-batch negatives) needs a ranker with `vectors`.
         targets: which numbers of the lists the loss gets: "scores" (a teacher's) or "labels".
         lr: learning rate of AdamW.
         head_lr: learning rate of the parameters outside the encoder; None for the same.
@@ -46,7 +46,7 @@ class RankingModule(LightningModule):
     def __init__(
         self,
         ranker: Ranker,
-        loss: RankingLoss,
+        loss: RankingLoss | VectorLoss,
         targets: Literal["scores", "labels"] = "scores",
         lr: float = 1e-4,
         head_lr: float | None = None,
@@ -83,7 +83,7 @@ class RankingModule(LightningModule):
             raise ValueError(
                 f"list {batch.query_ids[0]!r} has no {self.targets}, which model.targets={self.targets!r} asks for"
             )
-        loss = self.loss(self.ranker(batch.inputs), targets, batch.inputs.item_mask)
+        loss = self._loss(batch, targets)
         size = len(batch.query_ids)
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
         self.log(
@@ -94,6 +94,13 @@ class RankingModule(LightningModule):
         )
         self.log("train/items_left_out", float(batch.items_left_out), batch_size=size, reduce_fx="sum")
         return loss
+
+    def _loss(self, batch: ListBatch, targets: Tensor) -> Tensor:
+        mask = batch.inputs.item_mask
+        if isinstance(self.loss, VectorLoss):
+            queries, items = self.ranker.vectors(batch.inputs)
+            return self.loss(queries, items, targets, mask, batch.item_keys, batch.query_keys)
+        return self.loss(self.ranker(batch.inputs), targets, mask)
 
     def on_validation_epoch_start(self) -> None:
         self._seen = {}

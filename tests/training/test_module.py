@@ -1,0 +1,101 @@
+"""The module: optimiser groups, schedule, targets, losses over vectors, warm starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning import Trainer
+
+from crossjem_pl.data.formats import write_lists
+from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.losses import InBatchInfoNCE, RankingProbabilityLoss, SoftmaxCrossEntropy
+from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, QueryHead
+from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.training import RankingModule
+from tests.conftest import example_lists
+
+LIMITS = {"max_query_tokens": 16, "max_item_tokens": 16}
+
+
+def fit(module: RankingModule, folder: Path, **options: object) -> Trainer:
+    write_lists(example_lists(8, seed=2), folder / "lists.jsonl")
+    trainer = Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **options,  # type: ignore[arg-type]
+    )
+    trainer.fit(module, RankingDataModule(train=str(folder / "lists.jsonl"), batch_size=4))
+    return trainer
+
+
+def test_matrices_decay_and_the_head_may_learn_faster(tiny_bert: str, tmp_path: Path) -> None:
+    ranker = CrossJEM(tiny_bert, QueryHead(), 1, max_union_tokens=128, freeze_embeddings=True, **LIMITS)
+    trainer = fit(RankingModule(ranker, RankingProbabilityLoss(), lr=1e-3, head_lr=1e-2), tmp_path)
+    groups = trainer.optimizers[0].param_groups
+    trained = {id(p) for g in groups for p in g["params"]}
+    assert trained == {id(p) for p in ranker.parameters() if p.requires_grad}
+    assert id(ranker.encoder.embeddings.word_embeddings.weight) not in trained
+    for group in groups:
+        assert {p.ndim > 1 for p in group["params"]} == {group["weight_decay"] > 0}
+        is_head = any(p is ranker.head.scale for p in group["params"])
+        assert group["initial_lr"] == (1e-2 if is_head else 1e-3)
+
+
+def test_the_rate_rises_and_falls_to_zero(tiny_bert: str, tmp_path: Path) -> None:
+    module = RankingModule(CrossJEM(tiny_bert, max_union_tokens=128, **LIMITS), RankingProbabilityLoss(), warmup=0.5)
+    trainer = fit(module, tmp_path)
+    factor = trainer.lr_scheduler_configs[0].scheduler.lr_lambdas[0]  # type: ignore[union-attr]
+    assert [factor(step) for step in range(5)] == [0.5, 1.0, 1.0, 0.5, 0.0]
+
+
+def test_missing_targets_are_named(tiny_bert: str, tmp_path: Path) -> None:
+    write_lists([one.select(range(len(one))) for one in example_lists(3)], tmp_path / "lists.jsonl")
+    bare = (tmp_path / "lists.jsonl").read_text().replace('"scores"', '"unused"')
+    (tmp_path / "bare.jsonl").write_text(bare)
+    module = RankingModule(CrossJEM(tiny_bert, max_union_tokens=128, **LIMITS), RankingProbabilityLoss())
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False)
+    with pytest.raises(ValueError, match=r"list 'q0-\d' has no scores"):
+        trainer.fit(module, RankingDataModule(train=str(tmp_path / "bare.jsonl"), batch_size=3))
+
+
+def test_in_batch_negatives_train_a_dual_encoder_only(tiny_bert: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    ranker = DPR(tiny_bert, **LIMITS)
+    before = {name: p.clone() for name, p in ranker.named_parameters()}
+    fit(RankingModule(ranker, InBatchInfoNCE(), targets="labels"), tmp_path)
+    assert any(not torch.equal(p, before[name]) for name, p in ranker.named_parameters())
+    module = RankingModule(MonoBERT(tiny_bert, **LIMITS), InBatchInfoNCE(), targets="labels")
+    with pytest.raises(ValueError, match="monobert has no query and item vectors"):
+        fit(module, tmp_path)
+
+
+def test_starts_from_an_exported_model(tiny_bert: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    trained = CrossJEM(tiny_bert, QueryHead(3.0), max_union_tokens=128, **LIMITS)
+    save_ranker(trained, tmp_path / "model")
+    fresh = CrossJEM(tiny_bert, QueryHead(), max_union_tokens=128, **LIMITS)
+    RankingModule(fresh, RankingProbabilityLoss(), weights=str(tmp_path / "model"))
+    assert float(fresh.head.scale) == 3.0  # type: ignore[arg-type]
+    other = MonoBERT(tiny_bert, **LIMITS)
+    with pytest.raises(ValueError, match="crossjem ranker, not a monobert"):
+        RankingModule(other, SoftmaxCrossEntropy(), weights=str(tmp_path / "model"))
+    deeper = CrossJEM(tiny_bert, QueryHead(), 1, max_union_tokens=128, **LIMITS)
+    with pytest.raises(ValueError, match="does not fit"):
+        RankingModule(deeper, RankingProbabilityLoss(), weights=str(tmp_path / "model"))
+
+
+def test_crossjem_starts_from_the_encoder_of_a_trained_monobert(tiny_bert: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    teacher = MonoBERT(tiny_bert, **LIMITS)
+    torch.nn.init.normal_(teacher.model.bert.embeddings.word_embeddings.weight)
+    save_ranker(teacher, tmp_path / "teacher")
+    student = CrossJEM(str(tmp_path / "teacher"), max_union_tokens=128, **LIMITS)
+    for name, value in student.encoder.state_dict().items():
+        torch.testing.assert_close(value, teacher.model.bert.state_dict()[name], rtol=0, atol=0)
