@@ -7,7 +7,8 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test lint docs clean
+.PHONY: help setup quickstart test lint clean
+.DEFAULT_GOAL := help
 
 help: ## this text
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):[^#]*## ?/  \1\t/' | expand -t 22
@@ -34,3 +35,4 @@ lint: $(READY) ## ruff and mypy
 clean: ## remove the environment and caches (runs/ and data/ stay)
 	rm -rf $(VENV) .mypy_cache .ruff_cache build dist
 
+include experiments/distil.mk

@@ -17,7 +17,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]"]
 WORDS = (  # noqa: SIM905
     "red blue green cheap best new used big small long short running trail leather winter summer kids "
     "women men shoe shoes boot boots sofa couch table chair lamp phone laptop tablet camera book bike car "

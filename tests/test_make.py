@@ -1,0 +1,63 @@
+"""The make targets that chain teacher, scores, student and comparison."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crossjem_pl.data.formats import write_lists
+from tests import tiny_models
+from tests.conftest import example_lists, root
+
+
+def make(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs make with this interpreter's environment in place of one of its own."""
+    environment = tmp_path / "environment"
+    environment.mkdir(exist_ok=True)
+    if not (environment / "bin").exists():
+        (environment / "bin").symlink_to(Path(sys.executable).parent)
+    (environment / ".ready").touch()
+    command = ["make", f"VENV={environment}", f"RUNS={tmp_path / 'runs'}", *arguments]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=root(), env=variables, capture_output=True, text=True)
+
+
+def test_help_lists_the_main_targets(tmp_path: Path) -> None:
+    out = make(tmp_path, "help").stdout
+    for target in ("quickstart", "test", "lint", "train-sodq", "train-msmarco"):
+        assert f"  {target}" in out
+
+
+def test_missing_data_is_a_message_that_says_what_to_do(tmp_path: Path) -> None:
+    done = make(tmp_path, "train-msmarco", f"DATA={tmp_path / 'nothing'}")
+    assert done.returncode != 0
+    assert "train.parquet" in done.stdout
+    assert "crossjem convert" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_whole_pipeline_runs_once(tmp_path: Path) -> None:
+    encoder = tiny_models.write_bert(tmp_path / "bert", positions=512)
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, seed in (("train", 1), ("dev", 2), ("test", 3)):
+        write_lists(example_lists(9, seed=seed), data / f"{name}.parquet")
+    limits = "--trainer.max_steps 2 --trainer.enable_progress_bar false --trainer.accelerator cpu"
+    arguments = [
+        "train-sodq",
+        f"DATA={data}",
+        f"ENCODER={encoder}",
+        f"TEACHER_ENCODER={encoder}",
+        f"OPTIONS={limits}",
+    ]
+    done = make(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "monobert" in (tmp_path / "runs" / "sodq" / "comparison" / "compare.md").read_text()
+    again = make(tmp_path, *arguments)
+    assert again.returncode == 0
+    assert "crossjem fit" not in again.stdout
+    assert "crossjem teach" not in again.stdout
