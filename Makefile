@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test lint clean
+.PHONY: help setup quickstart test bench-latency lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -26,6 +26,9 @@ quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25
 
 test: $(READY) ## all tests
 	$(BIN)/pytest
+
+bench-latency: $(READY) ## latency of CROSS-JEM and monoBERT, texts in to sorted items out
+	$(BIN)/python benchmarks/latency.py
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
