@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR")
     parser.add_argument("--split", default="val", help="which run of the folders: val or test (default val)")
     parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgements, where no run is a folder")
-    parser.add_argument("--allow-different", action="store_true", help="accept runs over different candidates")
+    parser.add_argument(
+        "--allow-different", action="store_true", help="accept runs over different candidates"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -106,7 +106,9 @@ class Ranker(nn.Module, ABC):
         Raises:
             ValueError: if the ranker does not compare such vectors; only dual encoders do.
         """
-        raise ValueError(f"{self.name} has no query and item vectors: losses over vectors need a dual encoder")
+        raise ValueError(
+            f"{self.name} has no query and item vectors: losses over vectors need a dual encoder"
+        )
 
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         """Each item's score as a sum of token contributions, exactly, in the items' order.

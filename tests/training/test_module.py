@@ -49,7 +49,9 @@ def test_matrices_decay_and_the_head_may_learn_faster(tiny_bert: str, tmp_path: 
 
 
 def test_the_rate_rises_and_falls_to_zero(tiny_bert: str, tmp_path: Path) -> None:
-    module = RankingModule(CrossJEM(tiny_bert, max_union_tokens=128, **LIMITS), RankingProbabilityLoss(), warmup=0.5)
+    module = RankingModule(
+        CrossJEM(tiny_bert, max_union_tokens=128, **LIMITS), RankingProbabilityLoss(), warmup=0.5
+    )
     trainer = fit(module, tmp_path)
     factor = trainer.lr_scheduler_configs[0].scheduler.lr_lambdas[0]  # type: ignore[union-attr]
     assert [factor(step) for step in range(5)] == [0.5, 1.0, 1.0, 0.5, 0.0]

@@ -1,0 +1,90 @@
+"""Every command of the README and the docs runs, in the order of the page, on small data and tiny encoders."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossjem_pl.cli import main
+from crossjem_pl.data import sources
+from crossjem_pl.data.formats import write_lists
+from crossjem_pl.data.simulator import simulate
+from crossjem_pl.rankers import pretrained
+from tests import tiny_models
+from tests.conftest import root
+from tests.test_make import make
+
+PAGES = [root() / "README.md", *sorted((root() / "docs").glob("*.md"))]
+SMALL = ["--trainer.max_steps=1", "--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu"]
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.S | re.M):
+        for line in block.splitlines():
+            if line.strip() and not line.startswith("#"):
+                yield shlex.split(line)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder as the pages assume it, with every encoder a tiny one and every simulation a small one."""
+    encoder = tiny_models.write_bert(tmp_path / "encoder", positions=512)
+    (tmp_path / "experiments").symlink_to(root() / "experiments")
+    lists = list(simulate(6, 20))
+    for name in ("lists.jsonl", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_lists(lists, tmp_path / name)
+    rows = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
+    with gzip.open(tmp_path / "train.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps({**row, "first_stage": row["scores"]}) + "\n" for row in rows)
+    monkeypatch.setattr(pretrained, "resolve", lambda name: str(encoder) if not Path(name).is_dir() else name)
+
+    def small(
+        self: sources.SimulatorSource, lists: int, items: int = 100, seed: int = 0, split: str = "train"
+    ) -> None:
+        self.lists, self.items, self.seed, self.split = min(lists, 6), min(items, 20), seed, split  # type: ignore[assignment]
+
+    monkeypatch.setattr(sources.SimulatorSource, "__init__", small)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(command: list[str], project: Path) -> None:
+    program, *arguments = command
+    if program == "make":
+        planned = make(project, "-n", *arguments)
+        assert planned.returncode == 0, planned.stderr
+        return
+    assert program in ("lightning", "crossjem"), command
+    if arguments[0] in ("fit", "validate", "test", "predict"):
+        options = SMALL if arguments[0] == "fit" else [o for o in SMALL if "max_steps" not in o]
+        arguments = [*arguments, *options]
+    if arguments[0] == "simulate":
+        arguments = [*arguments, "--lists", "6", "--items", "20", "--held-out", "2"]
+    assert main(arguments) == 0, command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_the_commands_of_the_page_run(page: Path, project: Path) -> None:
+    torch.manual_seed(0)
+    found = list(commands(page))
+    if any("runs/quickstart" in " ".join(command) for command in found):
+        for command in ("fit", "test"):
+            run(["lightning", command, "-c", "experiments/quickstart.yaml"], project)
+    for command in found:
+        run(command, project)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
