@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+import torch
+from torch import nn
+
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.decoupled import Side
 from crossjem_pl.rankers.dual import DualRanker
@@ -28,7 +31,8 @@ class CoRALRanker(DualRanker):
     score = 1 / temperature * <P_q e_q(q), P_d e_d(d)>, the vectors normalised. Items are long-lived and
     encoded ahead: their encoder may be large. Queries are encoded while the user waits: theirs may be small,
     of another family, or frozen and without a projection, when the items learn to meet it. The projections P
-    make the widths equal.
+    make the widths equal; they start as the identity where they keep the width, and equal otherwise, so that
+    encoders of one family meet before training.
 
     Its loss is `losses.CoRAL` on the teacher's scores, each list a batch of its own: see
     `experiments/rankers/coral.yaml`. Relations: DPR with towers that differ and one projection each.
@@ -99,10 +103,21 @@ class CoRALRanker(DualRanker):
         self.item_tower = TextTower(
             encoder, options, pooling, [{"size": self.query_tower.size, "bias": False}], normalize
         )
+        self._start_projections()
         self.build(1.0 / temperature, self.query_tower.size)
 
     def tower(self, side: Side) -> TextTower:
         return self.query_tower if side == "query" else self.item_tower
+
+    @torch.no_grad()
+    def _start_projections(self) -> None:
+        """Lets related encoders meet before training: identity where a projection keeps the width, else equal."""
+        weights = [p for tower in (self.query_tower, self.item_tower) for p in tower.projections.parameters()]
+        for weight in weights:
+            if weight.shape[0] == weight.shape[1]:
+                nn.init.eye_(weight)
+            elif weight.shape == weights[0].shape:
+                weight.copy_(weights[0])
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -51,12 +51,18 @@ def load_ranker(name: str) -> Ranker:
     if _KEY not in config:
         return _adopt(folder, config)
     own = config[_KEY]
+    for field in ("ranker", "init_args"):
+        if field not in own:
+            raise ValueError(f"{folder / 'config.json'}: the {_KEY!r} part has no {field!r}")
     if own["ranker"] not in RANKERS:
         raise ValueError(
             f"{folder}: unknown ranker {own['ranker']!r}; there are {', '.join(sorted(RANKERS))}"
         )
     ranker = RANKERS[own["ranker"]].from_folder(str(folder), own["init_args"])
-    ranker.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+    try:
+        ranker.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{folder / 'model.safetensors'} does not fit its config.json: {error}") from None
     return ranker
 
 
@@ -84,7 +90,7 @@ def _local_folder(name: str) -> Path:
         raise FileNotFoundError(
             f"no model {name!r}: there is no such folder and the Hugging Face hub did not give it. Train one "
             "with `lightning fit` (it is written to <run folder>/model), or download its files into a folder "
-            f"and give that path. The hub said: {str(error).splitlines()[0]}"
+            f"and give that path. The hub said: {str(error).partition(chr(10))[0]}"
         ) from error
 
 

