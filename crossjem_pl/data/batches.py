@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,6 @@ class ListBatch(TensorRecord):
         scores: float32 [lists, max_items], the teacher's, likewise.
         query_ids: the ids of the lists.
         item_ids: the ids of each list's items.
-        query_keys: int64 [lists], equal where the query texts are.
-        item_keys: int64 [lists, max_items], equal where the item texts are; 0 on padding.
         items_left_out: items that were drawn but did not fit one pass.
     """
 
@@ -41,8 +38,6 @@ class ListBatch(TensorRecord):
     scores: Tensor | None
     query_ids: list[str]
     item_ids: list[tuple[str, ...]]
-    query_keys: Tensor
-    item_keys: Tensor
     items_left_out: int
 
 
@@ -59,22 +54,8 @@ def collate_lists(lists: Sequence[RankingList], ranker: Ranker, items_left_out: 
         scores=_numbers(lists, "scores", inputs.item_mask.shape[1]),
         query_ids=[one.query_id for one in lists],
         item_ids=[one.item_ids for one in lists],
-        query_keys=torch.tensor([_key(one.query) for one in lists]),
-        item_keys=_item_keys(lists, inputs.item_mask.shape[1]),
         items_left_out=items_left_out,
     )
-
-
-def _key(text: str) -> int:
-    """A number of the text, the same in every process."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def _item_keys(lists: Sequence[RankingList], width: int) -> Tensor:
-    keys = torch.zeros(len(lists), width, dtype=torch.long)
-    for row, one in zip(keys, lists, strict=True):
-        row[: len(one)] = torch.tensor([_key(text) for text in one.items])
-    return keys
 
 
 def _numbers(lists: Sequence[RankingList], field: str, width: int) -> Tensor | None:

@@ -103,6 +103,9 @@ class Ranker(nn.Module, ABC):
     def vectors(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Query vectors [lists, size] and item vectors [lists, max_items, size] whose inner product is the score.
 
+        The batches of such a ranker carry `query_keys` int64 [lists] and `item_keys` int64 [lists, max_items], equal
+        where texts are.
+
         Raises:
             ValueError: if the ranker does not compare such vectors; only dual encoders do.
         """

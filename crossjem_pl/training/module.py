@@ -99,7 +99,8 @@ class RankingModule(LightningModule):
         mask = batch.inputs.item_mask
         if isinstance(self.loss, VectorLoss):
             queries, items = self.ranker.vectors(batch.inputs)
-            return self.loss(queries, items, targets, mask, batch.item_keys, batch.query_keys)
+            inputs: Any = batch.inputs  # a ranker with vectors makes batches with the keys of their texts
+            return self.loss(queries, items, targets, mask, inputs.item_keys, inputs.query_keys)
         return self.loss(self.ranker(batch.inputs), targets, mask)
 
     def on_validation_epoch_start(self) -> None:

@@ -316,8 +316,8 @@ def test_coral_towers_of_different_families(tiny_bert: str, tmp_path: Path, list
 
 def test_coral_encoders_of_one_family_start_together(tiny_bert: str, lists: list[RankingList]) -> None:
     same = DPR(tiny_bert, "mean", shared=True, normalize=True).eval()
-    for options in ({}, {"query_projection": False}):
-        ranker = CoRALRanker(tiny_bert, temperature=0.05, **options).eval()
+    for projected in (True, False):
+        ranker = CoRALRanker(tiny_bert, query_projection=projected, temperature=0.05).eval()
         torch.testing.assert_close(score(ranker, lists), score(same, lists), **CLOSE)
     narrow = CoRALRanker(tiny_bert, dimension=8)
     first, second = (tower.projections[0].linear.weight for tower in (narrow.query_tower, narrow.item_tower))  # type: ignore[union-attr]
