@@ -25,6 +25,7 @@ COMMANDS = {
     "convert": "convert ranking lists between file layouts",
     "evaluate": "metrics of a TREC run against judgements",
     "teach": "write a model's scores of lists, to distil from",
+    "blend": "graded targets from labels and a zero-shot bi-encoder",
     "compare": "one table of several runs, with significance",
 }
 """Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from crossjem_pl.cli import main
 from crossjem_pl.cli.main import COMMANDS
 from crossjem_pl.data.formats import read_lists, write_list_qrels, write_list_run, write_lists
 from crossjem_pl.data.teacher import read_provenance, read_scores
-from crossjem_pl.rankers import CrossJEM
+from crossjem_pl.inference import Reranker
+from crossjem_pl.rankers import DPR, CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from tests.conftest import example_lists
 
@@ -129,3 +131,28 @@ def test_teach_does_not_mix_models_or_lists(
     write_lists(example_lists(5, seed=7), source)
     assert main(["teach", model, str(source), "--out", str(out)]) == 2
     assert "another lists" in capsys.readouterr().err
+
+
+def test_blend_grades_the_irrelevant_and_keeps_the_relevant_on_top(tiny_bert: str, tmp_path: Path) -> None:
+    dual = DPR(tiny_bert, max_query_tokens=16, max_item_tokens=16, pooling="mean")
+    save_ranker(dual, tmp_path / "dual")
+    lists = example_lists(5, seed=8)
+    write_lists(lists, tmp_path / "lists.jsonl")
+    out = tmp_path / "scores.parquet"
+    command = ["blend", str(tmp_path / "lists.jsonl"), "--model", str(tmp_path / "dual"), "--out", str(out)]
+    assert main(command) == 0
+    scores = read_scores(out)
+    assert len(scores) == sum(map(len, lists))
+    for one, cosines in zip(lists, Reranker(dual, device="cpu").score(lists), strict=True):
+        for item_id, label, cosine in zip(one.item_ids, one.labels or (), cosines.tolist(), strict=True):
+            expected = 1 / (1 + math.exp(-(8 * cosine + 6 * label - 7)))
+            assert scores[one.query_id, item_id] == pytest.approx(expected, rel=1e-5)
+
+
+def test_blend_refuses_other_models_and_lists_without_labels(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lists(example_lists(2), tmp_path / "lists.jsonl")
+    command = ["blend", str(tmp_path / "lists.jsonl"), "--model", model, "--out", str(tmp_path / "s.parquet")]
+    assert main(command) == 2
+    assert "needs a dual encoder" in capsys.readouterr().err
