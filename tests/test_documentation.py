@@ -16,7 +16,8 @@ from crossjem_pl.cli import main
 from crossjem_pl.data import sources
 from crossjem_pl.data.formats import write_list_qrels, write_list_run, write_lists
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.rankers import pretrained
+from crossjem_pl.rankers import DPR, pretrained
+from crossjem_pl.rankers.folder import save_ranker
 from tests import tiny_models
 from tests.conftest import root
 from tests.test_make import make
@@ -48,9 +49,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))
     items = {i: text for one in lists for i, text in zip(one.item_ids, one.items, strict=True)}
     (tmp_path / "items.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in items.items()))
+    (tmp_path / "data" / "debian-titles").mkdir()
+    for name in ("train", "dev"):
+        write_lists(lists, tmp_path / "data" / "debian-titles" / f"{name}.jsonl.gz")
     rows = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
     with gzip.open(tmp_path / "train.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps({**row, "first_stage": row["scores"]}) + "\n" for row in rows)
+    save_ranker(DPR(str(encoder), max_query_tokens=16, max_item_tokens=16), tmp_path / "dual")
     monkeypatch.setattr(pretrained, "resolve", lambda name: str(encoder) if not Path(name).is_dir() else name)
 
     def small(
@@ -72,7 +77,9 @@ def run(command: list[str], project: Path) -> None:
     assert program in ("lightning", "crossjem"), command
     if arguments[0] in ("fit", "validate", "test", "predict"):
         options = SMALL if arguments[0] == "fit" else [o for o in SMALL if "max_steps" not in o]
-        arguments = [*arguments, *options]
+        arguments = [*arguments, *options, "--trainer.precision=32-true"]
+    if arguments[0] == "blend":
+        arguments = [*arguments, "--model", "dual"]
     if arguments[0] == "simulate":
         arguments = [*arguments, "--lists", "6", "--items", "20", "--held-out", "2"]
     assert main(arguments) == 0, command

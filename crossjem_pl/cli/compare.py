@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from crossjem_pl.cli.console import wide_console
 from crossjem_pl.evaluation import wording
 from crossjem_pl.evaluation.compare import compare
 from crossjem_pl.evaluation.results import Comparison
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
         split=args.split,
         allow_different=args.allow_different,
     )
-    console = Console()
+    console = wide_console()
     console.print(_table(comparison))
     for note in comparison.notes:
         console.print(escape(note))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from crossjem_pl.cli.console import wide_console
 from crossjem_pl.inference import RankedItem, Reranker
 from crossjem_pl.rankers.explanations import Explanation
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
     reranker = Reranker.from_pretrained(args.model, device=args.device)
     ranked = reranker.rank(args.query, items, args.top_k, args.activation)
     explanations = reranker.explain(args.query, items) if args.explain else None
-    Console().print(_table(args.query, ranked, explanations))
+    wide_console().print(_table(args.query, ranked, explanations))
     if reranker.truncated:
         print(f"{reranker.truncated} texts were longer than the model's limits and were cut")
 
