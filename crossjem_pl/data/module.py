@@ -24,7 +24,8 @@ class RankingDataModule(LightningDataModule):
     """Ranking lists per stage and a sampler of N items per list. Knows no ranker: it asks the model's `collate`.
 
     Args:
-        train, val, test, predict: a path (shorthand for `FileSource`) or a source.
+        train, val, test, predict: a path (shorthand for `FileSource`) or a source. (`Path` in the types keeps the
+            command line from reading an existing file of lists as a configuration.)
         root: folder that relative paths start from.
         batch_size: lists per training step and process.
         eval_batch_size: lists per evaluation step and process.
@@ -41,10 +42,10 @@ class RankingDataModule(LightningDataModule):
 
     def __init__(
         self,
-        train: str | ListSource | None = None,
-        val: str | ListSource | None = None,
-        test: str | ListSource | None = None,
-        predict: str | ListSource | None = None,
+        train: str | Path | ListSource | None = None,
+        val: str | Path | ListSource | None = None,
+        test: str | Path | ListSource | None = None,
+        predict: str | Path | ListSource | None = None,
         root: str = ".",
         batch_size: int = 8,
         eval_batch_size: int = 16,
@@ -60,7 +61,7 @@ class RankingDataModule(LightningDataModule):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         given = {"train": train, "val": val, "test": test, "predict": predict}
         self.sources: dict[str, ListSource] = {
-            stage: FileSource(source) if isinstance(source, str) else source
+            stage: FileSource(str(source)) if isinstance(source, (str, Path)) else source
             for stage, source in given.items()
             if source is not None
         }

@@ -196,3 +196,25 @@ def test_the_three_names_are_one_program(program: list[str], project: Path, tmp_
     command += ["--trainer.default_root_dir", str(tmp_path)]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+def test_a_file_of_lists_is_never_read_as_a_configuration(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"query_id": "1", "query": "red shoes", "item_ids": ["a"], "items": ["shoes"], "labels": [1]}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row))
+    (tmp_path / "wrong.jsonl").write_text(json.dumps({**row, "query": ""}))
+    monkeypatch.chdir(tmp_path)
+    arguments = [
+        "validate",
+        "-c",
+        str(project / "config.yaml"),
+        "--trainer.default_root_dir",
+        str(tmp_path / "run"),
+    ]
+    assert main([*arguments, "--data.root", ".", "--data.val", "one.jsonl"]) == 0
+    assert main([*arguments, "--data.root", ".", "--data.val", "wrong.jsonl"]) == 2
+    error = capsys.readouterr().err
+    assert "wrong.jsonl" in error
+    assert "line 1" in error
+    assert "query" in error
