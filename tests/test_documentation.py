@@ -97,6 +97,16 @@ def test_the_commands_of_the_page_run(page: Path, project: Path) -> None:
         run(command, project)
 
 
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["lightning", "fit", "-c", "experiments/quickstart.yaml"], project)
+    text = (root() / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)
+    capsys.readouterr()
+    exec(compile(block, "README.md", "exec"), {})
+    assert "office chair" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
