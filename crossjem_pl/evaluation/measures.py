@@ -61,13 +61,13 @@ class Evaluation:
             lines.append(f"{len(self.unjudged)} queries of the run are not judged and are left out.")
         return "\n".join(lines) + "\n"
 
-    def write(self, folder: str | Path) -> None:
-        """Writes `metrics.json` (`to_dict`) and `metrics.md` (`to_markdown`) into `folder`."""
+    def write(self, folder: str | Path, prefix: str = "") -> None:
+        """Writes `<prefix>metrics.json` (`to_dict`) and `<prefix>metrics.md` (`to_markdown`) into `folder`."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
-        (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
-        (folder / "metrics.md").write_text(self.to_markdown(), encoding="utf-8")
+        (folder / f"{prefix}metrics.json").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{prefix}metrics.md").write_text(self.to_markdown(), encoding="utf-8")
 
 
 def evaluate_run(

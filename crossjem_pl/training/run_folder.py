@@ -97,9 +97,7 @@ class RunFolder(Callback):
             if all(float(label).is_integer() for one in lists for label in one.labels or ()):
                 write_list_qrels(lists, root / f"{stage}.qrels")
                 evaluation = evaluate_run(run, read_qrels(root / f"{stage}.qrels"), module.metrics)
-                text = json.dumps(evaluation.to_dict(), indent=2, ensure_ascii=False)
-                (root / f"{stage}_metrics.json").write_text(text + "\n", encoding="utf-8")
-                (root / f"{stage}_metrics.md").write_text(evaluation.to_markdown(), encoding="utf-8")
+                evaluation.write(root, prefix=f"{stage}_")
         self._summarise(trainer, module, None if evaluation is None else {stage: evaluation.means})
 
     @staticmethod
