@@ -12,6 +12,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 help: ## this text
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):[^#]*## ?/  \1\t/' | expand -t 22
+	@echo "  tableN              table N of the paper, N in $(TABLES) (SMOKE=1: minutes; DATA=, DATASET=, ENCODER=)"
 
 setup: $(READY) ## create .venv with everything pinned in constraints.txt
 
@@ -39,3 +40,4 @@ clean: ## remove the environment and caches (runs/ and data/ stay)
 	rm -rf $(VENV) .mypy_cache .ruff_cache build dist
 
 include experiments/distil.mk
+include benchmarks/tables/tables.mk

@@ -28,7 +28,7 @@ def shrunk(config: dict[str, Any], models: Path) -> dict[str, Any]:
     """The configuration with the tiny encoder of its kind in place of the real ones."""
     ranker = config.get("model", {}).get("ranker")
     if ranker and "encoder" in ranker.get("init_args", {}):
-        folder = models / TINY.get(ranker["class_path"].split(".")[-1], "bert")
+        folder = models / TINY.get(ranker.get("class_path", "").split(".")[-1], "bert")
         for key, value in ranker["init_args"].items():
             if key == "encoder" or (key.endswith("_encoder") and value):
                 ranker["init_args"][key] = str(folder)

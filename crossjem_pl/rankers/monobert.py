@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.exportable import Exportable, TensorPart, into_slots
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pretrained import EncoderOptions, first_position, has_segments, load_encoder
 from crossjem_pl.rankers.public import PublicFolders, length_limit, require_safetensors
@@ -38,7 +40,7 @@ class PairBatch(Batch):
 
 
 @register
-class MonoBERT(NeuralRanker, PublicFolders):
+class MonoBERT(NeuralRanker, PublicFolders, Exportable):
     """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item
     [SEP]`.
 
@@ -50,6 +52,8 @@ class MonoBERT(NeuralRanker, PublicFolders):
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         pairs_per_pass: pairs that go through the encoder together; they are sorted by length first.
+        item_order: "text", or "alphabetical" to feed every item's word pieces in alphabetical order: the paper's
+            test of how much word order matters (CROSS-JEM, Table 8a).
         options: how the encoder is loaded, see `EncoderOptions`.
 
     Raises:
@@ -64,12 +68,15 @@ class MonoBERT(NeuralRanker, PublicFolders):
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
         pairs_per_pass: int = 32,
+        item_order: Literal["text", "alphabetical"] = "text",
         **options: Unpack[EncoderOptions],
     ) -> None:
         super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
         if pairs_per_pass < 1:
             raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
-        self.pairs_per_pass = pairs_per_pass
+        if item_order not in ("text", "alphabetical"):
+            raise ValueError(f'item_order is "text" or "alphabetical", got {item_order!r}')
+        self.pairs_per_pass, self.item_order = pairs_per_pass, item_order
         self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
         # a model whose tokenizer marks no segments has learned pairs without them
         self._segments = has_segments(self.model) and "token_type_ids" in self.tokenizer.hf.model_input_names
@@ -116,6 +123,8 @@ class MonoBERT(NeuralRanker, PublicFolders):
     def collate(self, lists: Sequence[RankingList]) -> PairBatch:
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
+        if self.item_order == "alphabetical":
+            items = items._replace(tokens=items.tokens.sorted_by(self._alphabetical_ranks))
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
         query_length = queries.tokens.lengths[list_of_item]
         lengths = query_length + items.tokens.lengths + 2 + self._middle
@@ -137,9 +146,26 @@ class MonoBERT(NeuralRanker, PublicFolders):
         return PairBatch(mask, items.truncated, queries.truncated, groups, torch.from_numpy(slots))
 
     def forward(self, batch: PairBatch) -> Tensor:
-        scores = torch.cat([self.model(**group).logits[:, 0].float() for group in batch.groups])
-        flat = torch.zeros(batch.item_mask.numel(), dtype=torch.float32, device=scores.device)
-        return flat.index_copy(0, batch.slots, scores).view(batch.item_mask.shape)
+        part = _PairGraph(self.model)
+        return self.tensor_scores(batch, [part(**group) for group in batch.groups])
+
+    def tensor_part(self) -> TensorPart:
+        names = ["input_ids", "attention_mask", *(["token_type_ids"] if self._segments else [])]
+        return TensorPart(_PairGraph(self.model), dict.fromkeys(names, ("pairs", "pair_tokens")))
+
+    def tensor_inputs(self, batch: PairBatch) -> list[dict[str, Tensor]]:
+        return batch.groups
+
+    def tensor_scores(self, batch: PairBatch, outputs: Sequence[Tensor]) -> Tensor:
+        return into_slots(torch.cat(list(outputs)), batch.slots, batch.item_mask)
+
+    @cached_property
+    def _alphabetical_ranks(self) -> np.ndarray:
+        """int64 [vocabulary]: the place of each word piece in the alphabet."""
+        pieces = self.tokenizer.hf.get_vocab()
+        ranks = np.zeros(max(pieces.values()) + 1, dtype=np.int64)
+        ranks[[pieces[piece] for piece in sorted(pieces)]] = np.arange(len(pieces))
+        return ranks
 
     def _pairs(
         self, queries: np.ndarray, query_length: np.ndarray, items: np.ndarray, item_length: np.ndarray
@@ -169,3 +195,19 @@ class MonoBERT(NeuralRanker, PublicFolders):
             inside = (column >= item_start) & (column < lengths[:, None])
             group["token_type_ids"] = torch.from_numpy(inside.astype(np.int64))
         return group
+
+
+class _PairGraph(nn.Module):
+    """A sequence classifier with one label whose output is its logit, float32 [pairs]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids
+        return self.model(**inputs).logits[:, 0].float()

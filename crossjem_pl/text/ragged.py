@@ -55,6 +55,10 @@ class Ragged:
         lengths = self.lengths[start:stop]
         return Ragged(self.values[first : first + int(lengths.sum())], lengths)
 
+    def sorted_by(self, keys: Ints) -> Ragged:
+        """The same rows, each with its values in ascending order of `keys[value]`; equal keys keep their order."""
+        return Ragged(self.values[np.lexsort((keys[self.values], self.row_of))], self.lengths)
+
     def padded(self, fill: int) -> Ints:
         """int64 [rows, max(lengths)], short rows filled up with `fill`."""
         out = np.full((len(self.lengths), int(self.lengths.max(initial=0))), fill, dtype=np.int64)

@@ -122,3 +122,20 @@ def test_limits_are_checked_against_the_positions(tiny_bert: str, tmp_path: Path
     assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
     with pytest.raises(ValueError, match="pairs_per_pass must be at least 1, got 0"):
         MonoBERT(tiny_bert, pairs_per_pass=0)
+
+
+def test_alphabetical_order_forgets_the_order_of_the_words(tiny_bert: str) -> None:
+    """Two items with the same words tie, and are scored as the text with its words sorted is."""
+    torch.manual_seed(0)
+    ranker = MonoBERT(tiny_bert, **LIMITS, item_order="alphabetical").eval()
+    plain = MonoBERT(tiny_bert, **LIMITS).eval()
+    plain.load_state_dict(ranker.state_dict())
+    one = random_lists(1, seed=3)[0].select([0])
+    words = ["red", "shoe", "blue"]
+    texts = [" ".join(words), " ".join(reversed(words)), " ".join(sorted(words))]
+    one = RankingList(one.query_id, one.query, ("a", "b", "c"), tuple(texts))
+    sorted_scores, plain_scores = scores(ranker, [one])[0], scores(plain, [one])[0]
+    pieces = [tuple(sorted(plain.tokenizer.hf.tokenize(text))) for text in texts]
+    assert pieces[0] == pieces[1] == tuple(plain.tokenizer.hf.tokenize(texts[2]))
+    torch.testing.assert_close(sorted_scores, plain_scores[2].expand(3))
+    assert plain_scores[0] != plain_scores[1]

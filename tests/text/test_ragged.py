@@ -46,3 +46,9 @@ def test_no_rows() -> None:
     assert packed.values.dtype == np.int64
     assert packed.values.shape == packed.lengths.shape == packed.row_of.shape == (0,)
     assert packed.padded(0).shape == (0, 0)
+
+
+def test_rows_are_sorted_by_the_keys_of_their_values() -> None:
+    rows = Ragged.from_rows([np.array([0, 1, 2]), np.array([], dtype=np.int64), np.array([2, 2, 0])])
+    out = rows.sorted_by(np.array([5, 9, 1]))
+    assert [out.row(i).tolist() for i in range(3)] == [[2, 0, 1], [], [2, 2, 0]]
