@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.text import ShortTextTokenizer, token_union
+from crossjem_pl.text import Ragged, ShortTextTokenizer, token_union
+from crossjem_pl.text.ragged import Ints
 
-__all__ = ["Overlap", "overlap_statistics"]
+__all__ = ["PAPER", "Overlap", "overlap_statistics", "prefix_unions"]
+
+PAPER: dict[int, tuple[float, float]] = {12: (498.38, 93.70), 16: (499.34, 94.02), 32: (501.52, 94.60)}
+"""(m, N_u) by item limit L: Table 8b of the CROSS-JEM paper, a log of sponsored search."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +59,9 @@ def overlap_statistics(
         union += len(token_union(tokens, np.zeros(len(one), dtype=np.int64), 1).tokens.values)
     count = len(lists)
     return Overlap(count, sum(map(len, lists)) / count, total / count, union / count)
+
+
+def prefix_unions(items: Ragged) -> Ints:
+    """int64 [items]: how many distinct tokens the first 1, 2, ... items have together."""
+    first_seen = np.unique(items.values, return_index=True)[1]
+    return np.cumsum(np.bincount(items.row_of[first_seen], minlength=len(items.lengths)))

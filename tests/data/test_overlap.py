@@ -1,12 +1,33 @@
 from __future__ import annotations
 
-import pytest
+import json
+from dataclasses import replace
+from pathlib import Path
 
-from crossjem_pl.data.overlap import overlap_statistics
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertModel, DistilBertConfig, ModernBertConfig, PretrainedConfig, T5Config
+
+from crossjem_pl.data.distributions import IntegerCounts, NumberSample
+from crossjem_pl.data.overlap import PAPER, overlap_statistics, prefix_unions
+from crossjem_pl.data.overlap_report import OverlapReport, measure_overlap
+from crossjem_pl.data.pass_cost import (
+    EncoderShape,
+    encoder_shape,
+    joint_lengths,
+    pair_lengths,
+    paper_cost,
+)
+from crossjem_pl.evaluation.overlap_markdown import limit_table, overlap_markdown
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import CrossJEM, MonoBERT
 from crossjem_pl.text import ShortTextTokenizer
 from tests import tiny_models
 from tests.conftest import example_lists
+
+SHAPE = EncoderShape(width=32, feed_forward=64, layers=2)
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +63,187 @@ def test_a_list_by_hand(tokenizer: ShortTextTokenizer) -> None:
 def test_no_lists(tokenizer: ShortTextTokenizer) -> None:
     with pytest.raises(ValueError, match="no lists to count"):
         overlap_statistics([], tokenizer)
+
+
+def test_prefix_unions_agree_with_python_sets(tokenizer: ShortTextTokenizer) -> None:
+    for one in example_lists(6, seed=2):
+        tokens = tokenizer.encode(one.items, 3).tokens
+        rows = [set(tokens.row(i).tolist()) for i in range(len(one))]
+        expected = [len(set().union(*rows[: n + 1])) for n in range(len(one))]
+        assert prefix_unions(tokens).tolist() == expected
+
+
+def test_the_paper_s_table_has_a_ratio_of_about_five() -> None:
+    assert [round(m / union, 1) for m, union in PAPER.values()] == [5.3, 5.3, 5.3]
+
+
+@pytest.mark.parametrize("length", [3, 40])
+def test_flops_are_those_that_torch_counts(length: int) -> None:
+    config = BertConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=80
+    )
+    config._attn_implementation = "eager"
+    model = BertModel(config, add_pooling_layer=False).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.zeros(2, length, dtype=torch.long))
+    counted = counter.get_total_flops()
+    assert EncoderShape(32, 80, 2).flops(np.array([length, length])) == counted
+
+
+def test_flops_of_four_times_the_width() -> None:
+    d, tokens = 384, 17
+    expected = 6 * (24 * d**2 * tokens + 4 * d * tokens**2)
+    assert EncoderShape(d, 4 * d, 6).flops(np.array([tokens])) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (BertConfig(hidden_size=48, num_hidden_layers=3, intermediate_size=99), EncoderShape(48, 99, 3)),
+        (DistilBertConfig(dim=60, n_layers=2, hidden_dim=70), EncoderShape(60, 70, 2)),
+        (
+            ModernBertConfig(hidden_size=64, num_hidden_layers=4, intermediate_size=96),
+            EncoderShape(64, 96, 4, gated=True),
+        ),
+    ],
+)
+def test_encoder_shape_reads_the_configuration(
+    config: PretrainedConfig, expected: EncoderShape, tmp_path: Path
+) -> None:
+    config.save_pretrained(tmp_path)
+    assert encoder_shape(str(tmp_path)) == expected
+
+
+def test_encoder_shape_of_another_model(tmp_path: Path) -> None:
+    T5Config(d_model=8).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"t5.*intermediate_size"):
+        encoder_shape(str(tmp_path))
+
+
+def test_lengths_are_those_of_the_rankers(tiny_bert: str) -> None:
+    limits = {"max_query_tokens": 8, "max_item_tokens": 6}
+    joint = CrossJEM(tiny_bert, max_items_per_pass=3, max_union_tokens=12, **limits)  # type: ignore[arg-type]
+    pairs = MonoBERT(tiny_bert, pairs_per_pass=100, **limits)  # type: ignore[arg-type]
+    for one in example_lists(5, seed=4):
+        report = measure_overlap(
+            [one], joint.tokenizer, SHAPE, max_item_tokens=[6], items=[2], max_query_tokens=8,
+            max_items_per_pass=3, max_union_tokens=12,
+        )  # fmt: skip
+        joint_width = joint.collate([one]).attention_mask.sum(1).numpy()
+        pair_width = pairs.collate([one]).groups[0]["attention_mask"].sum(1).numpy()
+        found = report.rows[-1]
+        assert found.passes == len(joint_width)
+        assert found.speedup == pytest.approx(SHAPE.flops(pair_width) / SHAPE.flops(joint_width))
+
+
+def test_the_paper_s_estimate() -> None:
+    # section 5.2: L_q = L_k = 24, N = 100 and a union of 24 * 100 / 11 tokens make 3.9
+    pairs = paper_cost(24, np.full(100, 24))
+    assert pairs / paper_cost(24, np.array([2400 / 11])) == pytest.approx(3.93, abs=0.01)
+
+
+def test_rows_by_hand(tokenizer: ShortTextTokenizer) -> None:
+    long = RankingList.from_texts("red shoe", ["red boots", "red boots blue", "blue blue"], "long")
+    short = RankingList.from_texts("lamp", ["lamp"], "short")
+    report = measure_overlap([long, short], tokenizer, SHAPE, max_item_tokens=[9, 2], items=[2, 50])
+    assert (report.lists, report.query_tokens.mean, report.query_tokens.largest) == (2, 1.5, 2)
+    rows = {(row.max_item_tokens, row.items): row for row in report.rows}
+    assert set(rows) == {(2, 2), (2, None), (9, 2), (9, None)}, "no list has 50 items"
+    cut, whole = rows[2, 2], rows[9, None]
+    assert (cut.lists, cut.total_tokens, cut.union.mean, cut.cut_items) == (1, 4, 2, 1)
+    assert (whole.lists, whole.mean_items, whole.cut_items) == (2, 2, 0)
+    assert (whole.total_tokens, whole.union.mean, whole.union.largest) == (4, 2, 3)
+    assert whole.ratio == 2
+    assert (whole.list_ratio.smallest, whole.list_ratio.largest) == (1, 2.33)
+    cost = [SHAPE.flops(pair_lengths(2, np.array([2, 3, 2]))), SHAPE.flops(pair_lengths(1, np.array([1])))]
+    joint = [SHAPE.flops(joint_lengths(2, np.array([3]))), SHAPE.flops(joint_lengths(1, np.array([1])))]
+    assert whole.speedup == pytest.approx(sum(cost) / sum(joint))
+    assert whole.paper_speedup == pytest.approx((16 + 25 + 16 + 4) / (25 + 4))
+    assert report.ratios == ((1.0, 1), (2.33, 1))
+    assert [(point.items, point.lists, point.union_tokens) for point in report.curve] == [
+        (1, 2, 1.5),
+        (2, 1, 3.0),
+        (3, 1, 3.0),
+    ]
+
+
+def test_all_items_agree_with_the_statistics(tokenizer: ShortTextTokenizer) -> None:
+    lists = example_lists(12, seed=5)
+    report = measure_overlap(iter(lists), tokenizer, SHAPE, max_item_tokens=[2, 32], items=[1])
+    for row in report.limits:
+        simple = overlap_statistics(lists, tokenizer, row.max_item_tokens)
+        assert row.total_tokens == pytest.approx(simple.total_tokens)
+        assert row.union.mean == pytest.approx(simple.union_tokens)
+        assert row.ratio == pytest.approx(simple.ratio)
+    assert report.growth[0].ratio < report.growth[1].ratio, "more items share more"
+
+
+def test_mistakes_of_measuring(tokenizer: ShortTextTokenizer) -> None:
+    one = RankingList.from_texts("red", ["shoe"], "q7")
+    with pytest.raises(ValueError, match="no lists"):
+        measure_overlap([], tokenizer, SHAPE)
+    with pytest.raises(ValueError, match="items must be at least 1, got 0"):
+        measure_overlap([one], tokenizer, SHAPE, items=[0])
+    with pytest.raises(ValueError, match="max_union_tokens=8 cannot hold"):
+        measure_overlap([one], tokenizer, SHAPE, max_union_tokens=8)
+    with pytest.raises(ValueError, match=r"'q7'.*no tokens"):
+        measure_overlap([RankingList.from_texts("red", ["\u200b"], "q7")], tokenizer, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "words"),
+    [(0.9, "costs more"), (1.9, "hardly pays"), (3.9, "pays: "), (4.0, "pays well")],
+)
+def test_the_verdict_follows_its_rules(tokenizer: ShortTextTokenizer, speedup: float, words: str) -> None:
+    report = _with_speedup(measure_overlap(example_lists(2), tokenizer, SHAPE), speedup)
+    assert words in report.verdict
+    assert f"{speedup:.1f}" in report.verdict
+
+
+def test_the_report_in_markdown_and_json(tokenizer: ShortTextTokenizer) -> None:
+    report = measure_overlap(example_lists(3), tokenizer, SHAPE, max_item_tokens=[12, 20])
+    header, rows = limit_table(report)
+    assert rows[0][-3:] == ["498.38", "93.70", "5.32"]
+    assert rows[1][-3:] == ["–", "–", "–"], "the paper has no row for 20"
+    assert all(len(row) == len(header) for row in rows)
+    text = overlap_markdown(report, "lists.jsonl", "tiny", None)
+    assert report.verdict in text
+    assert "![" not in text
+    found = json.loads(json.dumps(report.to_json()))
+    assert found["rows"][0]["ratio"] == pytest.approx(report.rows[0].ratio)
+    assert found["paper"][0] == {"max_item_tokens": 12, "total_tokens": 498.38, "union_tokens": 93.7}
+
+
+def _with_speedup(report: OverlapReport, speedup: float) -> OverlapReport:
+    return replace(report, rows=(*report.rows[:-1], replace(report.rows[-1], speedup=speedup)))
+
+
+def test_quantiles_of_integers_agree_with_numpy() -> None:
+    values = np.random.default_rng(0).integers(0, 30, 500)
+    counts = IntegerCounts()
+    counts.add(values[:200].tolist())
+    counts.add(values[200:].tolist())
+    found = counts.summary()
+    assert found is not None
+    assert found.mean == pytest.approx(values.mean())
+    expected = np.quantile(values, [0.05, 0.5, 0.95], method="inverted_cdf").tolist()
+    assert [found.p5, found.p50, found.p95] == expected
+    assert (found.count, found.smallest, found.largest) == (500, values.min(), values.max())
+    assert IntegerCounts().summary() is None
+
+
+def test_a_sample_of_numbers_stays_small_and_close() -> None:
+    values = np.random.default_rng(1).normal(size=20_000)
+    sample = NumberSample(size=2000)
+    for block in np.array_split(values, 37):
+        sample.add(block)
+    found = sample.summary()
+    assert found is not None
+    assert (found.count, found.smallest, found.largest) == (20_000, values.min(), values.max())
+    assert found.mean == pytest.approx(values.mean())
+    assert [found.p5, found.p50, found.p95] == pytest.approx([-1.645, 0, 1.645], abs=0.12)
+    assert sample.distinct is None
+    few = NumberSample()
+    few.add([1.0, 0.0, 1.0])
+    assert few.distinct == {1.0: 2, 0.0: 1}
+    assert NumberSample().summary() is None
