@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "quiet_libraries"]
 
 TRAINING = {
     "fit": "train a ranker (-c config.yaml, repeatable; later files win)",
@@ -23,10 +23,17 @@ COMMANDS = {
     "rank": "rank items for a query with a trained model",
     "simulate": "write simulated sponsored-search lists",
     "convert": "convert ranking lists between file layouts",
+    "prepare": "turn a public dataset or a click log into ranking lists",
+    "check": "look for mistakes in ranking lists before training on them",
+    "overlap": "count the tokens that items share: whether a joint pass pays",
     "evaluate": "metrics of a TREC run against judgements",
     "teach": "write a model's scores of lists, to distil from",
     "blend": "graded targets from labels and a zero-shot bi-encoder",
     "compare": "one table of several runs, with significance",
+    "report": "learning curves, breakdowns and examples of runs as Markdown and HTML",
+    "threshold": "find and store the score below which items are filtered",
+    "plan": "measure the fastest split of a list into passes on this machine",
+    "export": "write a model as ONNX or OpenVINO",
 }
 """Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""
 
@@ -34,7 +41,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program and returns its exit status: 0, or 2 after a mistake in the input."""
     args = list(sys.argv[1:] if argv is None else argv)
-    _quiet_libraries()
+    quiet_libraries()
     try:
         if args and args[0] in TRAINING:
             from crossjem_pl.cli.training import run_training
@@ -80,7 +87,7 @@ def _misconfiguration() -> type[Exception]:
     return MisconfigurationException
 
 
-def _quiet_libraries() -> None:
+def quiet_libraries() -> None:
     """Hides what libraries print and a user cannot act on."""
     from transformers.utils import logging as transformers_logging
 

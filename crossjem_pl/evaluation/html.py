@@ -1,113 +1,33 @@
-"""A comparison as one self-contained HTML page: no script, nothing loaded, for screens, phones and paper."""
+"""A comparison as one self-contained HTML page."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from html import escape
 
 from crossjem_pl.evaluation import wording
-from crossjem_pl.evaluation.plots import Plot
+from crossjem_pl.evaluation.drawing import Plot
+from crossjem_pl.evaluation.page import document, figure, notes
 from crossjem_pl.evaluation.results import Comparison, Difference, Example, RankedItem, SystemResult
 
-__all__ = ["page"]
-
-_CSS = """
-:root { color-scheme: light; --ink: #1c2430; --soft: #566173; --line: #d9dee5; --tint: #f4f6f9;
-  --good: #176b3a; --bad: #a8460b; --good-tint: #e8f4ec; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1.25rem 3rem; background: #fff; color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .2rem; }
-h2 { font-size: 1.25rem; margin: 2.4rem 0 .8rem; padding-top: .9rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1.05rem; margin: 1.8rem 0 .6rem; }
-p { max-width: 48rem; margin: .5rem 0; }
-.soft, small { color: var(--soft); }
-small { font-size: .8rem; display: block; white-space: nowrap; }
-.scroll { overflow-x: auto; margin: 1.2rem 0; border: 1px solid var(--line); border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .55rem .8rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-tbody tr:last-child > * { border-bottom: 0; }
-thead th { background: var(--tint); font-size: .85rem; white-space: nowrap; vertical-align: bottom; }
-.results td, .results thead th:not(:first-child) { text-align: right; white-space: nowrap; }
-.results th:first-child { position: sticky; left: 0; background: #fff; min-width: 8rem; max-width: 16rem;
-  overflow-wrap: anywhere; border-right: 1px solid var(--line); }
-.results thead th:first-child { background: var(--tint); }
-.results tbody th { font-weight: 600; }
-.results tr.baseline > * { background: var(--tint); }
-.best { font-weight: 700; }
-.gain { font-weight: 700; color: var(--good); }
-.loss { font-weight: 700; color: var(--bad); }
-.notes { background: #fff8e6; border-left: 4px solid #d9a514; padding: .6rem 1rem .6rem 2rem;
-  margin: 1.2rem 0; border-radius: 0 6px 6px 0; max-width: 60rem; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1.2rem;
-  align-items: start; }
-.plots figure { margin: 0; border: 1px solid var(--line); border-radius: 8px; padding: .8rem; }
-.plots img { display: block; width: 100%; height: auto; }
-.example { border: 1px solid var(--line); border-radius: 8px; margin: 0 0 1rem; break-inside: avoid; }
-.example header { padding: .6rem .9rem; background: var(--tint); border-radius: 8px 8px 0 0;
-  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-.example header b { font-size: 1.02rem; }
-.example header span { color: var(--soft); font-size: .85rem; margin-left: .5rem; }
-.sides { display: grid; grid-template-columns: 1fr 1fr; }
-.sides > div { padding: .6rem .9rem; min-width: 0; }
-.sides > div + div { border-left: 1px solid var(--line); }
-.sides h4 { margin: 0 0 .4rem; font-size: .9rem; overflow-wrap: anywhere; }
-.sides h4 span { font-weight: 400; color: var(--soft); }
-ol { margin: 0; padding-left: 1.6rem; }
-.sides li { padding: .12rem .4rem; margin-bottom: .15rem; border-radius: 4px; overflow-wrap: anywhere; }
-.sides li.relevant { background: var(--good-tint); color: var(--good); font-weight: 600; }
-@media (max-width: 40rem) {
-  body { padding: 1rem .8rem 2rem; font-size: 15px; }
-  th, td { padding: .45rem .6rem; }
-  .results th:first-child { max-width: 9rem; min-width: 7.5rem; }
-  .sides { grid-template-columns: 1fr; }
-  .sides > div + div { border-left: 0; border-top: 1px solid var(--line); }
-}
-@media print {
-  @page { size: A4 landscape; margin: 12mm; }
-  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  .scroll { overflow: visible; border: 0; }
-  .results { font-size: 9pt; line-height: 1.35; }
-  .results th:first-child { position: static; }
-  .results td, .results th, .results thead th { padding: .25rem .35rem; }
-  .results thead th, .results small { font-size: 7pt; }
-  .plots { grid-template-columns: 1fr 1fr 1fr; gap: .6rem; }
-  .plots figure, tr { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
-  .example { font-size: 9pt; margin-bottom: .5rem; }
-  .example header, .sides > div { padding: .3rem .6rem; }
-}
-"""
+__all__ = ["differences", "page", "ranked_item", "results_table"]
 
 
 def page(comparison: Comparison, plots: Sequence[Plot]) -> str:
     """The whole document. All texts of the runs are escaped; plots are embedded as images."""
     title = "Comparison of " + ", ".join(system.name for system in comparison.systems)
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{_CSS}</style>",
-        "</head>",
-        "<body>",
         "<h1>Comparison</h1>",
         f'<p class="soft">{escape(_subtitle(comparison))}</p>',
-        _table(comparison),
+        results_table(comparison),
     ]
-    if comparison.notes:
-        parts.append('<ul class="notes">')
-        parts += [f"<li>{escape(note)}</li>" for note in comparison.notes]
-        parts.append("</ul>")
+    parts += notes(comparison.notes)
     parts += [f'<p class="soft">{escape(paragraph)}</p>' for paragraph in wording.method(comparison)]
     if plots:
-        parts += ["<h2>Plots</h2>", '<div class="plots">', *(_figure(plot) for plot in plots), "</div>"]
-    parts += _examples(comparison)
-    return "\n".join([*parts, "</body>", "</html>", ""])
+        parts += ["<h2>Plots</h2>", '<div class="plots">', *(figure(plot) for plot in plots), "</div>"]
+    if comparison.examples:
+        parts += ["<h2>Where the rankings differ most</h2>", *differences(comparison)]
+    return document(title, parts)
 
 
 def _subtitle(comparison: Comparison) -> str:
@@ -116,7 +36,8 @@ def _subtitle(comparison: Comparison) -> str:
     return f"{systems} on {wording.where(comparison)}{against}"
 
 
-def _table(comparison: Comparison) -> str:
+def results_table(comparison: Comparison) -> str:
+    """One row per system: metrics with intervals, differences and p-values, parameters, training time."""
     tested = len(comparison.systems) > 1
     header = ["<th>System</th>"]
     for metric in comparison.metrics:
@@ -174,17 +95,10 @@ def _strong(text: str, style: str | None) -> str:
     return text if style is None else f'<span class="{style}">{text}</span>'
 
 
-def _figure(plot: Plot) -> str:
-    data = base64.b64encode(plot.svg.encode("utf-8")).decode("ascii")
-    return f'<figure><img alt="{escape(plot.description)}" src="data:image/svg+xml;base64,{data}"></figure>'
-
-
-def _examples(comparison: Comparison) -> list[str]:
-    if not comparison.examples:
-        return []
+def differences(comparison: Comparison) -> list[str]:
+    """The example lists side by side, under a heading of the third level for each system."""
     metric = escape(comparison.metrics[0])
     parts = [
-        "<h2>Where the rankings differ most</h2>",
         f'<p class="soft">First five items of the lists with the largest differences in {metric}; '
         "relevant items are green with a ✓.</p>",
     ]
@@ -204,7 +118,7 @@ def _example(example: Example, comparison: Comparison) -> str:
     )
     columns = [
         f"<div><h4>{escape(name)} <span>{escape(comparison.metrics[0])} {wording.number(value)}</span></h4>"
-        f"<ol>{''.join(_item(item) for item in top)}</ol></div>"
+        f"<ol>{''.join(ranked_item(item) for item in top)}</ol></div>"
         for name, value, top in sides
     ]
     return (
@@ -213,7 +127,8 @@ def _example(example: Example, comparison: Comparison) -> str:
     )
 
 
-def _item(item: RankedItem) -> str:
+def ranked_item(item: RankedItem) -> str:
+    """A list element with the item's text, marked where it is relevant."""
     text = escape(item.text if item.text is not None else item.item_id)
     if not item.relevant:
         return f"<li>{text}</li>"

@@ -1,17 +1,26 @@
-"""Plots of a comparison as SVG. matplotlib, from the extra `plots`, is imported only when one is drawn."""
+"""Plots of a comparison as SVG."""
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossjem_pl.evaluation import wording
+from crossjem_pl.evaluation.drawing import (
+    BASELINE,
+    COLOURS,
+    INK,
+    LOSS,
+    MARKERS,
+    MISSING,
+    SYSTEM,
+    Plot,
+    available,
+    plot,
+    wrapped,
+)
 from crossjem_pl.evaluation.results import Comparison, MetricResult, SystemResult
 from crossjem_pl.evaluation.significance import win_tie_loss
 
@@ -19,45 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["MISSING", "Plot", "available", "draw"]
-
-MISSING = "Plots need matplotlib: pip install 'crossjem_pl[plots]'."
-
-_BASELINE, _SYSTEM, _LOSS = "#8a94a3", "#2563a8", "#c4610c"  # told apart by colour-blind readers and in grey
-_INK, _GRID = "#1c2430", "#d9dee5"
-_COLOURS = ("#2563a8", "#c4610c", "#176b3a", "#8a3ffc", "#1c2430", "#b0217f", "#00808c", "#8a6d00")
-_MARKERS = "osD^vPX*<"
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "path",
-    "svg.hashsalt": "crossjem_pl",
-    "text.parse_math": False,
-    "font.size": 10.0,
-    "text.color": _INK,
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": _GRID,
-    "grid.linewidth": 0.7,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One SVG document with a description for readers who do not see it."""
-
-    svg: str
-    description: str
-
-
-def available() -> bool:
-    """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 def draw(comparison: Comparison) -> list[Plot]:
@@ -83,14 +53,14 @@ def _means(comparison: Comparison, metric: str) -> Plot:
     means = np.array([one.mean for one in found])
 
     def paint(axes: Axes) -> None:
-        colours = [_BASELINE if system.name == comparison.baseline else _SYSTEM for system in systems]
+        colours = [BASELINE if system.name == comparison.baseline else SYSTEM for system in systems]
         axes.barh(range(len(systems)), means, height=0.62, color=colours)
         axes.errorbar(
             means,
             range(len(systems)),
             xerr=_spread(found),
             fmt="none",
-            ecolor=_INK,
+            ecolor=INK,
             elinewidth=1.1,
             capsize=3,
         )
@@ -103,7 +73,7 @@ def _means(comparison: Comparison, metric: str) -> Plot:
                 va="center",
                 fontsize=9,
             )
-        axes.set_yticks(range(len(systems)), [_wrapped(system.name) for system in systems])
+        axes.set_yticks(range(len(systems)), [wrapped(system.name) for system in systems])
         axes.set_xlim(0, 1.18 * max(max(one.high for one in found), 0.01))
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
@@ -111,7 +81,7 @@ def _means(comparison: Comparison, metric: str) -> Plot:
     values = "; ".join(
         f"{system.name} {wording.number(system.metrics[metric].mean)}" for system in systems[::-1]
     )
-    return _plot(
+    return plot(
         paint,
         f"{metric}, mean and 95% interval",
         0.9 + 0.42 * len(systems),
@@ -137,12 +107,12 @@ def _against_cost(comparison: Comparison, field: str, label: str) -> Plot:
                 cost,
                 found.mean,
                 yerr=_spread([found]),
-                fmt=_MARKERS[i % len(_MARKERS)],
-                color=_COLOURS[i % len(_COLOURS)],
+                fmt=MARKERS[i % len(MARKERS)],
+                color=COLOURS[i % len(COLOURS)],
                 markersize=8,
                 elinewidth=1.1,
                 capsize=3,
-                label=_wrapped(system.name, 44),
+                label=wrapped(system.name, 44),
             )
         axes.set_xscale("log")
         axes.set_xlim(min(costs) / 1.6, max(costs) * 1.6)
@@ -151,7 +121,7 @@ def _against_cost(comparison: Comparison, field: str, label: str) -> Plot:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_tick_params(which="minor", size=0)
         missing = f" (unknown or 0, not drawn: {', '.join(left_out)})" if left_out else ""
-        axes.set_xlabel(_wrapped(label + missing, 60))
+        axes.set_xlabel(wrapped(label + missing, 60))
         axes.figure.legend(loc="outside lower left", frameon=False, fontsize=9)
 
     values = "; ".join(
@@ -159,7 +129,7 @@ def _against_cost(comparison: Comparison, field: str, label: str) -> Plot:
         for system in systems
     )
     title = f"{metric} against {label.lower()}"
-    return _plot(paint, title, 2.9 + 0.2 * len(systems), f"{title}: {values}")
+    return plot(paint, title, 2.9 + 0.2 * len(systems), f"{title}: {values}")
 
 
 def _per_query(comparison: Comparison, system: SystemResult) -> Plot:
@@ -174,16 +144,16 @@ def _per_query(comparison: Comparison, system: SystemResult) -> Plot:
         reach = max(float(np.abs(differences).max()), 1e-3)
         edges = np.linspace(0, reach, 11)
         gains, losses = differences[differences > 1e-9], differences[differences < -1e-9]
-        axes.hist(gains, bins=list(edges), color=_SYSTEM, label=f"better: {counts.wins:,}")
-        axes.hist(losses, bins=list(-edges[::-1]), color=_LOSS, label=f"worse: {counts.losses:,}")
+        axes.hist(gains, bins=list(edges), color=SYSTEM, label=f"better: {counts.wins:,}")
+        axes.hist(losses, bins=list(-edges[::-1]), color=LOSS, label=f"worse: {counts.losses:,}")
         axes.plot([], [], " ", label=f"equal, not drawn: {counts.ties:,}")
-        axes.axvline(0, color=_INK, linewidth=1)
+        axes.axvline(0, color=INK, linewidth=1)
         axes.set_xlabel(f"difference in {metric} per query")
         axes.set_ylabel("queries")
         axes.figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=9)
         axes.grid(visible=False, axis="x")
 
-    return _plot(
+    return plot(
         paint,
         f"{system.name} minus {comparison.baseline}",
         3.1,
@@ -199,23 +169,10 @@ def _spread(found: Sequence[MetricResult]) -> np.ndarray:
 
 
 def _ticks(costs: list[float]) -> list[float]:
-    """Up to five numbers over the range, evenly spaced on a logarithmic axis."""
-    count = 2 if max(costs) / min(costs) < 4 else 4
-    return sorted({float(f"{tick:.1g}") for tick in np.geomspace(min(costs), max(costs), count)})
-
-
-def _plot(paint: Callable[[Axes], None], title: str, height: float, description: str) -> Plot:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(5.0, height), layout="constrained")
-        figure.suptitle(_wrapped(title, 52), x=0.02, ha="left", fontsize=11, fontweight="bold")
-        paint(figure.add_subplot())
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    return Plot(stream.getvalue(), description)
-
-
-def _wrapped(text: str, width: int = 24) -> str:
-    return "\n".join(textwrap.wrap(text, width))
+    """Up to four numbers over the range, evenly spaced on a logarithmic axis, not so near that labels meet."""
+    ticks: list[float] = []
+    for tick in np.geomspace(min(costs), max(costs), 2 if max(costs) / min(costs) < 4 else 4):
+        rounded = float(f"{tick:.1g}")
+        if not ticks or rounded > 1.8 * ticks[-1]:
+            ticks.append(rounded)
+    return ticks
