@@ -1,0 +1,108 @@
+"""`crossjem prepare` from the command line, and the examples of its page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from crossjem_pl.cli import main
+from crossjem_pl.data.formats import read_lists
+from tests.conftest import root
+from tests.data.prepare.test_linkso import linkso
+from tests.data.prepare.tiny_collection import register
+
+PAGE = (root() / "docs" / "prepare.md").read_text(encoding="utf-8")
+WHAT = ["msmarco-titles", "sodq", "askubuntu", "scidocs", "log"]
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_every_dataset_has_help(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["prepare", what, "--help"])
+    assert stopped.value.code == 0
+    assert f"prepare {what}" in capsys.readouterr().out
+    assert f"crossjem prepare {what}" in PAGE
+
+
+def test_every_option_is_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    for what in WHAT:
+        with pytest.raises(SystemExit):
+            main(["prepare", what, "--help"])
+        options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
+        assert options
+        assert not {option for option in options if f"`{option}" not in PAGE and f" {option}" not in PAGE}
+
+
+def test_titles_and_the_loading_of_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = {
+        "queries": "q1\tred shoes\n",
+        "qrels": "q1 0 D2 1\n",
+        "scoreddocs": "q1 Q0 D1 1 -1.5 x\nq1 Q0 D2 2 -2.5 x\nq1 Q0 D7 3 -3.5 x\n",
+    }
+    dataset = register(tmp_path / "source", "tiny-documents-cli", parts={"train": part, "dev": part})
+    (tmp_path / "hdct").mkdir()
+    (tmp_path / "hdct" / "000.txt").write_text("q1\tD5\t1\nq1\tD2\t2\nq1\tD3\t3\n")
+    command = ["prepare", "msmarco-titles", "--dataset", dataset, "--parts", "train", "dev", "--depth", "2"]
+    command += ["--out", str(tmp_path / "out"), "--hdct", str(tmp_path / "hdct")]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "train.parquet: 1 lists, 2 items, 1 of them relevant" in out
+    assert "1 candidates left out, their title is blank" in out
+    (train,) = read_lists(tmp_path / "out" / "train.parquet")
+    (dev,) = read_lists(tmp_path / "out" / "dev.parquet")
+    assert (train.item_ids, dev.item_ids) == (("D5", "D2"), ("D1", "D2"))
+    assert main([*command, f"dev={tmp_path / 'hdct'}"]) == 2
+    assert "part 'dev' was made with other options" in capsys.readouterr().err
+    assert main([*command[:-2], "--hdct", "a", "b"]) == 2
+    assert "two runs for part 'train'" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "out" / "train.parquet"), str(tmp_path / "all.jsonl")]) == 0
+
+
+def test_sodq_from_both_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = linkso(tmp_path / "linkso")
+    out = str(tmp_path / "out")
+    assert main(["prepare", "sodq", "--linkso", str(folder), "--tags", "java", "--out", out]) == 0
+    assert "train.parquet: 2 lists" in capsys.readouterr().out
+    assert main(["prepare", "sodq", "--linkso", str(folder), "--out", str(tmp_path / "three")]) == 2
+    assert "javascript_qid2all.txt" in capsys.readouterr().err
+    row = {"query": "q", "positive": ["p"], "negative": ["n"]}
+    (tmp_path / "mteb").mkdir()
+    (tmp_path / "mteb" / "test.jsonl").write_text(json.dumps(row) + "\n")
+    for what in ("sodq", "askubuntu", "scidocs"):
+        out = str(tmp_path / what)
+        assert main(["prepare", what, "--mteb", str(tmp_path / "mteb"), "--out", out]) == 0
+        assert "test.parquet: 1 lists, 2 items, 1 of them relevant" in capsys.readouterr().out
+    assert main(["prepare", "scidocs", "--mteb", str(tmp_path / "mteb"), "--out", out[:-7] + "sodq"]) == 2
+    assert "was filled by `crossjem prepare sodq`" in capsys.readouterr().err
+    command = ["prepare", "sodq", "--mteb", str(tmp_path / "mteb"), "--tags", "java", "--out", out]
+    assert main(command) == 2
+    assert "--tags goes with --linkso" in capsys.readouterr().err
+
+
+def test_the_log_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (table,) = re.findall(r'^```text title="clicks.tsv"\n(.*?)^```', PAGE, flags=re.S | re.M)
+    assert "\t" in table
+    (tmp_path / "clicks.tsv").write_text(table, encoding="utf-8")
+    found = re.findall(r"^crossjem (prepare log clicks.tsv .*)$", PAGE, flags=re.M)
+    assert len(found) == 1
+    assert main(shlex.split(found[0])) == 0
+    out = capsys.readouterr().out
+    assert "1 clicks were not good ones" in out
+    assert "1 rows repeat a query and keyword" in out
+    made = {one.query: one for one in read_lists("data/ads/train.parquet")}
+    (expected,) = re.findall(r'^```json title="train.parquet"\n(.*?)^```', PAGE, flags=re.S | re.M)
+    (row,) = [json.loads(line) for line in expected.splitlines()]
+    one = made[row["query"]]
+    assert (one.query_id, list(one.item_ids), list(one.items), list(one.labels or ())) == (
+        row["query_id"],
+        row["item_ids"],
+        row["items"],
+        row["labels"],
+    )
