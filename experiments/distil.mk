@@ -24,8 +24,8 @@ common = $(OVERLAYS) --data.root $(DATA) $(OPTIONS)
 .PRECIOUS: $(RUNS)/%/teacher/.trained $(RUNS)/%/scores.parquet $(RUNS)/%/student/.trained
 
 $(RUNS)/%/teacher/.trained: | $(READY)
-	@test -f $(DATA)/train.parquet || { echo "no $(DATA)/train.parquet: write the lists there as Parquet, one \
-	list a row (docs/data.md: crossjem convert), beside dev.parquet, or give DATA=FOLDER"; exit 2; }
+	@test -e $(DATA)/train.parquet || { echo "no $(DATA)/train.parquet: make it with crossjem prepare \
+	(docs/prepare.md) or crossjem convert (docs/data.md), beside dev.parquet, or give DATA=FOLDER"; exit 2; }
 	$(fit) -c experiments/rankers/monobert.yaml -c experiments/losses/bce.yaml $(common) \
 	  --model.ranker.init_args.encoder $(TEACHER_ENCODER) --trainer.default_root_dir $(@D) $(call resume,$(@D))
 	touch $@

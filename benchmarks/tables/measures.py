@@ -8,18 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
-from crossjem_pl.data.formats import read_lists
-from crossjem_pl.evaluation.classification import accuracies_at_recall, auc_roc
-from crossjem_pl.evaluation.measures import evaluate_run
-from crossjem_pl.evaluation.run_folder import StoredRun, read_stored_run
+from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
+from crossjem_pl.evaluation.run_folder import read_stored_run
 from crossjem_pl.evaluation.significance import bootstrap_interval, holm, randomisation_test
 
 __all__ = ["Cell", "Difference", "accuracy", "differences", "filtering", "per_query"]
-
-POOLED = ("AUC", "positive accuracy", "negative accuracy", "overall accuracy")
-"""Columns that are figures of all (query, item) pairs together: no value per query."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +49,7 @@ class Difference:
 
 def per_query(folders: Sequence[Path], split: str, metrics: Sequence[str]) -> list[pd.DataFrame]:
     """One frame per seed, index query, columns metrics."""
-    frames = []
-    for folder in folders:
-        stored = read_stored_run(folder, split)
-        if stored.qrels is None:
-            raise ValueError(f"{folder} has no {split}.qrels: the lists have no whole-numbered labels")
-        frames.append(evaluate_run(stored.scores, stored.qrels, list(metrics)).per_query)
-    return frames
+    return [_evaluate(folder, split, metrics).per_query for folder in folders]
 
 
 def accuracy(frames: Sequence[pd.DataFrame]) -> dict[str, Cell]:
@@ -98,36 +86,20 @@ def differences(
     }
 
 
-def filtering(folders: Sequence[Path], split: str, columns: Sequence[str]) -> dict[str, Cell]:
-    """Ranking metrics and the pooled figures of filtering (AUC, accuracies at 80% of each query's positives)."""
-    ranking = [name for name in columns if name not in POOLED]
-    cells = accuracy(per_query(folders, split, ranking)) if ranking else {}
-    found = [_pooled(read_stored_run(folder, split)) for folder in folders]
-    for name in (name for name in columns if name in POOLED):
-        seeds = tuple(figures[name] for figures in found)
+def filtering(folders: Sequence[Path], split: str, metrics: Sequence[str]) -> dict[str, Cell]:
+    """Ranking metrics per query; of AUC and accuracies the figure of all (query, item) pairs together, as the paper."""
+    found = [_evaluate(folder, split, metrics) for folder in folders]
+    pooled = set(found[0].pooled)
+    ranking = [name for name in found[0].per_query.columns if name not in pooled]
+    cells = accuracy([evaluation.per_query[ranking] for evaluation in found]) if ranking else {}
+    for name in pooled:
+        seeds = tuple(evaluation.pooled[name] for evaluation in found)
         cells[name] = Cell(float(np.mean(seeds)), None, None, seeds)
     return cells
 
 
-def _pooled(run: StoredRun) -> dict[str, float]:
-    """AUC of all pairs, and the accuracies where each query keeps 80% of its positives (Table 7).
-
-    Raises:
-        ValueError: if the run folder does not hold the lists.
-    """
-    if run.lists is None:
-        raise ValueError(f"{run.path} has no {run.split}_lists.parquet")
-    lists = [one for one in read_lists(run.lists) if one.query_id in run.scores]
-    shape = len(lists), max(len(one) for one in lists)
-    scores, labels, mask = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
-    for i, one in enumerate(lists):
-        scores[i, : len(one)] = torch.tensor([run.scores[one.query_id][item] for item in one.item_ids])
-        labels[i, : len(one)] = torch.tensor(one.labels)
-        mask[i, : len(one)] = True
-    kept = accuracies_at_recall(scores, labels, mask, keep=0.8)
-    return {
-        "AUC": float(auc_roc(scores, labels, mask)),
-        "positive accuracy": kept.pooled("positive"),
-        "negative accuracy": kept.pooled("negative"),
-        "overall accuracy": kept.pooled("overall"),
-    }
+def _evaluate(folder: Path, split: str, metrics: Sequence[str]) -> Evaluation:
+    stored = read_stored_run(folder, split)
+    if stored.qrels is None:
+        raise ValueError(f"{folder} has no {split}.qrels: the lists have no whole-numbered labels")
+    return evaluate_run(stored.scores, stored.qrels, list(metrics))

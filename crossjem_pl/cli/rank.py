@@ -24,6 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top-k", type=int, metavar="K", help="print only the best K")
     parser.add_argument("--activation", choices=["none", "sigmoid", "softmax"], default="none")
+    filtering = parser.add_mutually_exclusive_group()
+    filtering.add_argument(
+        "--filter",
+        action="store_true",
+        help="print only items at or above the threshold that `crossjem threshold` stored with the model",
+    )
+    filtering.add_argument(
+        "--threshold", type=float, metavar="SCORE", help="print only items with at least this score"
+    )
     parser.add_argument("--explain", action="store_true", help="what each token adds to the score")
     parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
 
@@ -33,9 +42,15 @@ def run(args: argparse.Namespace) -> None:
     if not items:
         raise ValueError("no items: give them after the query, or with --items FILE")
     reranker = Reranker.from_pretrained(args.model, device=args.device)
-    ranked = reranker.rank(args.query, items, args.top_k, args.activation)
+    if args.filter or args.threshold is not None:
+        ranked = reranker.filter(args.query, items, args.threshold, args.top_k, args.activation)
+    else:
+        ranked = reranker.rank(args.query, items, args.top_k, args.activation)
     explanations = reranker.explain(args.query, items) if args.explain else None
-    wide_console().print(_table(args.query, ranked, explanations))
+    console = wide_console()
+    console.print(_table(args.query, ranked, explanations))
+    if args.filter or args.threshold is not None:
+        console.print(_filtered(args, reranker, len(ranked), len(items)), soft_wrap=True)
     if reranker.truncated:
         print(f"{reranker.truncated} texts were longer than the model's limits and were cut")
 
@@ -48,6 +63,18 @@ def _read_items(path: Path) -> list[str]:
         if not line.strip():
             raise ValueError(f"{path}, line {number}: blank line; each line is one item")
     return lines
+
+
+def _filtered(args: argparse.Namespace, reranker: Reranker, kept: int, items: int) -> str:
+    """Which items are shown and why."""
+    limit = "" if args.top_k is None else f"the best {args.top_k} of "
+    stored = reranker.threshold if args.threshold is None else None
+    if stored is None:
+        return f"{kept} of {items} items: {limit}those that score at least {args.threshold:g}"
+    return (
+        f"{kept} of {items} items: {limit}those that score at least {stored.threshold:.6g}, which "
+        f"{stored.meaning} (on {stored.lists:,} lists)"
+    )
 
 
 def _table(query: str, ranked: list[RankedItem], explanations: list[Explanation] | None) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def compare_runs(
         results,
         per_query,
         _examples(systems, evaluations, chosen, judged, names[0], examples),
-        _notes(systems, results, judged, len(per_query)),
+        (*_notes(systems, results, judged, len(per_query)), *_undefined(per_query, names)),
     )
 
 
@@ -199,9 +199,7 @@ def _results(
     others = [name for name in systems if name != baseline]
     metrics: dict[str, dict[str, MetricResult]] = {name: {} for name in systems}
     for metric in evaluations[baseline].per_query.columns:
-        values = {
-            name: found.per_query[metric].to_numpy(dtype=np.float64) for name, found in evaluations.items()
-        }
+        values = _defined_values(evaluations, str(metric))
         differences = _differences({name: values[name] - values[baseline] for name in others}, seed)
         lows, highs = bootstrap_interval(np.stack(list(values.values()), axis=1), seed=seed)
         for name, low, high in zip(systems, lows, highs, strict=True):
@@ -223,6 +221,19 @@ def _results(
         )
         for name, run in systems.items()
     )
+
+
+def _defined_values(evaluations: Mapping[str, Evaluation], metric: str) -> dict[str, np.ndarray]:
+    """The values per query of each system, without the queries where one of them is not defined.
+
+    Raises:
+        ValueError: naming the metric, if no query is left.
+    """
+    table = np.stack([found.per_query[metric].to_numpy(dtype=np.float64) for found in evaluations.values()])
+    kept = table[:, ~np.isnan(table).any(axis=0)]
+    if not kept.shape[1]:
+        raise ValueError(f"{metric} is not defined for any query")
+    return dict(zip(evaluations, kept, strict=True))
 
 
 def _differences(values: Mapping[str, np.ndarray], seed: int) -> dict[str, Difference]:
@@ -314,3 +325,11 @@ def _notes(
     if len(machines) > 1:
         notes.append(f"Training times are from different machines: {'; '.join(machines)}.")
     return tuple(notes)
+
+
+def _undefined(per_query: pd.DataFrame, names: Sequence[str]) -> Iterator[str]:
+    """A note for each metric that leaves queries out because it is not defined for some system there."""
+    for name in names:
+        missing = int(per_query.xs(name, axis=1, level=1).isna().any(axis=1).sum())
+        if missing:
+            yield f"{name} is not defined for {missing:,} of the queries, which its figures leave out."

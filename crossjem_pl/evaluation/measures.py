@@ -1,21 +1,128 @@
-"""Metrics of a run against relevance judgements, computed by ir-measures under one tie rule."""
+"""Metrics of a run against relevance judgements: ir-measures under one tie rule, and AUC and accuracies.
+
+`AUC`, `PosAcc@p`, `NegAcc@p` and `Acc@p` (p percent of the positives are kept) are names like those of
+ir-measures: whatever takes a metric name takes them.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ir_measures
 import numpy as np
 import pandas as pd
+import torch
+from ir_measures.measures import Measure, ParamInfo, register
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from crossjem_pl.data.formats import ranked
+from crossjem_pl.evaluation.classification import (
+    Kind,
+    accuracies_at,
+    accuracies_at_recall,
+    auc_roc,
+    auc_roc_per_list,
+    positives,
+)
 from crossjem_pl.evaluation.per_list import parse_measures
+from crossjem_pl.evaluation.threshold import threshold_at_recall
 
-__all__ = ["Evaluation", "evaluate_run", "rank_items"]
+__all__ = ["Evaluation", "PairMeasure", "evaluate_run", "rank_items"]
+
+
+class PairMeasure(Measure):
+    """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries."""
+
+    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, float]:
+        """Values per list, float64 [lists], NaN where not defined, and the pooled value, NaN likewise.
+
+        Args:
+            scores, labels: [lists, items].
+            mask: bool [lists, items].
+        """
+        raise NotImplementedError
+
+
+_AUC_PARAMS = {"rel": ParamInfo(dtype=int, default=1, desc="lowest relevance of a positive")}
+_ACCURACY_PARAMS = {
+    "keep": ParamInfo(dtype=int, required=True, choices=range(1, 101), desc="percentage kept"),
+    "threshold": ParamInfo(dtype=str, choices=("query", "run"), default="query", desc="one for each"),
+    **_AUC_PARAMS,
+}
+
+
+class _AUC(PairMeasure):
+    """Area under the ROC curve, see `auc_roc`."""
+
+    __name__ = "AUC"
+    NAME = __name__
+    SUPPORTED_PARAMS = _AUC_PARAMS
+
+    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, float]:
+        of_all = auc_roc(scores, labels, mask, rel=self["rel"])
+        return auc_roc_per_list(scores, labels, mask, rel=self["rel"]), float(of_all)
+
+
+class _Accuracy(PairMeasure):
+    """An accuracy at the threshold that keeps a percentage of the positives, see `accuracies_at_recall`.
+
+    `threshold='query'`: each query has its own, from its own positives. `threshold='run'`: all have one, that
+    of `threshold_at_recall`.
+    """
+
+    AT_PARAM = "keep"
+    SUPPORTED_PARAMS = _ACCURACY_PARAMS
+    kind: ClassVar[Kind]
+
+    def validate_params(self) -> None:
+        if "keep" not in self.params:
+            raise ValueError(f"say which percentage of the positives is kept, as in {self.NAME}@80")
+        super().validate_params()
+
+    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, float]:
+        keep, rel = self["keep"] / 100, self["rel"]
+        if self["threshold"] == "query":
+            found = accuracies_at_recall(scores, labels, mask, keep, rel=rel)
+        elif positives(scores, labels, mask, rel).any():
+            threshold = threshold_at_recall(scores, labels, mask, keep, rel=rel)
+            found = accuracies_at(scores, labels, mask, threshold, rel=rel)
+        else:  # there is no such threshold
+            found = accuracies_at(scores, labels, mask, math.nan, rel=rel)
+        return found.per_list(self.kind), found.pooled(self.kind)
+
+
+class _PosAcc(_Accuracy):
+    """Share of the positives that are kept."""
+
+    __name__ = "PosAcc"
+    NAME = __name__
+    kind = "positive"
+
+
+class _NegAcc(_Accuracy):
+    """Share of the negatives that are dropped."""
+
+    __name__ = "NegAcc"
+    NAME = __name__
+    kind = "negative"
+
+
+class _Acc(_Accuracy):
+    """Share of all items that are kept positives or dropped negatives."""
+
+    __name__ = "Acc"
+    NAME = __name__
+    kind = "overall"
+
+
+for _measure in (_AUC(), _PosAcc(), _NegAcc(), _Acc()):
+    register(_measure)
 
 
 @dataclass(frozen=True)
@@ -23,38 +130,63 @@ class Evaluation:
     """What `evaluate_run` found.
 
     Args:
-        per_query: one row per judged query (index `query_id`, sorted), one float64 column per metric.
+        per_query: one row per judged query (index `query_id`, sorted), one float64 column per metric. NaN where
+            the metric is not defined: AUC without both positives and negatives, accuracies without positives.
         missing: judged queries that the run does not hold. Each counts as 0 in every mean.
         unjudged: queries of the run without judgements. They count nowhere.
+        pooled: of AUC and accuracies: the value over all (query, item) pairs of the run's judged queries
+            together, as the CROSS-JEM paper's tables have it. No mean of anything per query.
     """
 
     per_query: pd.DataFrame
     missing: tuple[str, ...]
     unjudged: tuple[str, ...]
+    pooled: dict[str, float] = field(default_factory=dict)
 
     @property
     def means(self) -> dict[str, float]:
-        """Mean of each metric over all judged queries."""
+        """Mean of each metric over all judged queries for which it is defined; NaN if there are none."""
         return {str(name): float(value) for name, value in self.per_query.mean().items()}
 
+    @property
+    def undefined(self) -> dict[str, int]:
+        """Judged queries that a metric's mean leaves out, for the metrics that have such."""
+        counts = self.per_query.isna().sum()
+        return {str(name): int(count) for name, count in counts.items() if count}
+
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: means, number of judged queries, the two lists of ids, values per query."""
+        """JSON-ready: means, pooled values, number of judged queries, the two lists of ids, values per query.
+
+        What is not defined is None.
+        """
         return {
-            "means": self.means,
+            "means": _defined(self.means),
+            "pooled": _defined(self.pooled),
+            "undefined": self.undefined,
             "queries": len(self.per_query),
             "missing": list(self.missing),
             "unjudged": list(self.unjudged),
             "per_query": {
-                str(query): {str(name): float(value) for name, value in row.items()}
+                str(query): _defined({str(name): float(value) for name, value in row.items()})
                 for query, row in self.per_query.to_dict(orient="index").items()
             },
         }
 
     def to_markdown(self) -> str:
-        """A table of the means, and a line for queries that are missing or not judged."""
+        """A table of the means and pooled values, and a line for what they leave out or count as 0."""
         lines = ["| metric | mean |", "| --- | ---: |"]
-        lines += [f"| {name} | {value:.4f} |" for name, value in self.means.items()]
+        lines += [f"| {name} | {_number(value)} |" for name, value in self.means.items()]
+        if self.pooled:
+            lines[:2] = ["| metric | mean over queries | all pairs |", "| --- | ---: | ---: |"]
+            lines[2:] = [
+                f"{line} {_number(self.pooled[name]) if name in self.pooled else ''} |"
+                for line, name in zip(lines[2:], self.means, strict=True)
+            ]
         lines += ["", f"{len(self.per_query)} judged queries."]
+        lines += [
+            f"{count} of them have no {name} and are left out of its mean."
+            for name, count in self.undefined.items()
+        ]
         if self.missing:
             lines.append(f"{len(self.missing)} of them are missing from the run and count as 0.")
         if self.unjudged:
@@ -73,7 +205,7 @@ class Evaluation:
 def evaluate_run(
     run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], names: Sequence[str]
 ) -> Evaluation:
-    """Evaluates a run with ir-measures.
+    """Evaluates a run with ir-measures, and with `classification` for AUC and accuracies.
 
     ir-measures hands each metric to the first provider that knows it, and the providers break ties
     differently: trec_eval by id descending on float32 scores, the MS MARCO script behind RR@k by id ascending
@@ -83,7 +215,10 @@ def evaluate_run(
     Args:
         run: query id -> item id -> score.
         qrels: query id -> item id -> graded relevance, whole numbers.
-        names: ir-measures strings, aliases included ("RR@10", "MRR@10", "nDCG@10").
+        names: ir-measures strings, aliases included ("RR@10", "MRR@10", "nDCG@10"), and those of this module:
+            "AUC", "PosAcc@80", "NegAcc@80", "Acc@80" and, with one threshold for all queries,
+            "NegAcc(threshold='run')@80". These look at the items of the run only; an item that is not judged
+            is a negative.
 
     Raises:
         ValueError: for a bad metric name, no judgements, a relevance that is not a whole number, a score that
@@ -102,11 +237,20 @@ def evaluate_run(
     untied = {query: _untied(query, run[query]) for query in judged if run.get(query)}
     names_of = {measure: name for name, measure in measures.items()}
     values = {name: dict.fromkeys(sorted(judged), 0.0) for name in measures}
-    for metric in ir_measures.iter_calc(list(measures.values()), judged, untied):
-        values[names_of[metric.measure]][metric.query_id] = float(metric.value)
+    of_pairs = {name: measure for name, measure in measures.items() if isinstance(measure, PairMeasure)}
+    of_ranks = [measure for name, measure in measures.items() if name not in of_pairs]
+    if of_ranks:
+        for metric in ir_measures.iter_calc(of_ranks, judged, untied):
+            values[names_of[metric.measure]][metric.query_id] = float(metric.value)
+    pooled = {}
+    if of_pairs:
+        tensors = _tensors({query: run[query] for query in untied}, judged)
+        for name, measure in of_pairs.items():
+            per_list, pooled[name] = measure.pairs(*tensors)
+            values[name].update(zip(untied, per_list.tolist(), strict=True))
     per_query = pd.DataFrame(values, dtype=np.float64)
     per_query.index.name = "query_id"
-    return Evaluation(per_query, missing, tuple(sorted(query for query in run if query not in qrels)))
+    return Evaluation(per_query, missing, tuple(sorted(query for query in run if query not in qrels)), pooled)
 
 
 def rank_items(scores: Mapping[str, float]) -> list[str]:
@@ -122,6 +266,25 @@ def _untied(query: str, scores: Mapping[str, float]) -> dict[str, float]:
         item = list(scores)[int(np.argmin(finite))]
         raise ValueError(f"query {query!r}, item {item!r}: score {scores[item]!r} is not finite in float32")
     return {item: float(len(scores) - rank) for rank, item in enumerate(rank_items(scores))}
+
+
+def _tensors(
+    run: Mapping[str, Mapping[str, float]], judged: Mapping[str, Mapping[str, int]]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores float64 and labels int64 [queries, items] and the mask; what is not judged has label 0."""
+    scores = [torch.tensor(list(items.values()), dtype=torch.float64) for items in run.values()]
+    labels = [torch.tensor([judged[query].get(item, 0) for item in items]) for query, items in run.items()]
+    mask = [torch.ones(len(row), dtype=torch.bool) for row in scores]
+    padded = [pad_sequence(rows, batch_first=True) for rows in (scores, labels, mask)]
+    return padded[0], padded[1], padded[2]
+
+
+def _defined(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+def _number(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.4f}"
 
 
 def _whole_numbers(query: str, labels: Mapping[str, int]) -> dict[str, int]:

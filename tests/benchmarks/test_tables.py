@@ -95,7 +95,7 @@ def test_figures_of_the_paper_are_its_own() -> None:
     assert cell[2, "CROSS-JEM", "AP@10"] == 53.05
     assert cell[2, "monoBERT", "RR@10"] == 32.47
     assert cell[6, "RPL", "RR@10"] == 35.45
-    assert cell[7, "MEB", "overall accuracy"] == 84.40
+    assert cell[7, "MEB", "Acc@80"] == 84.40
     assert cell[8, "alphabetical", "AP@100"] == 92.76
     assert cell[9, "80", "AUC"] == 99.51
     assert cell[10, "2 layers", "p50 ms"] == 114.3

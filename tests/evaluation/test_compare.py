@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from crossjem_pl.data.formats import write_list_qrels, write_lists, write_run
+from crossjem_pl.data.formats import write_list_qrels, write_lists, write_qrels, write_run
 from crossjem_pl.evaluation import compare, compare_runs, evaluate_run, plots, wording, write_comparison
 from crossjem_pl.evaluation.significance import holm, randomisation_test, t_test
 from crossjem_pl.lists import RankingList
@@ -374,3 +374,17 @@ def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         exec(compile(block, "docs/evaluation.md", "exec"), {})
     assert (tmp_path / "run/metrics.json").is_file()
     assert (tmp_path / "comparison/compare.html").is_file()
+
+
+def test_queries_without_a_value_are_left_out_of_their_metric(tmp_path: Path) -> None:
+    """AUC is not defined for a query whose items are all relevant: the others make a table, a note says so."""
+    qrels = {"a": {"x": 1, "y": 0}, "b": {"x": 1, "y": 1}, "c": {"x": 0, "y": 1}}
+    paths = []
+    for name, scores in (("one", {"x": 2.0, "y": 1.0}), ("two", {"x": 1.0, "y": 2.0})):
+        write_run(dict.fromkeys(qrels, scores), tmp_path / f"{name}.trec", tag=name)
+        paths.append(tmp_path / f"{name}.trec")
+    write_qrels(qrels, tmp_path / "judged.qrels")
+    found = compare_runs(paths, names=["AUC", "RR@10"], qrels=tmp_path / "judged.qrels")
+    assert found.systems[0].metrics["AUC"].mean == 0.5
+    assert found.systems[0].metrics["RR@10"].mean == pytest.approx((1 + 1 + 0.5) / 3)
+    assert any("AUC is not defined for 1 of the queries" in note for note in found.notes)

@@ -6,6 +6,7 @@ import math
 import random
 from typing import Any
 
+import ir_measures
 import pytest
 import torch
 
@@ -72,6 +73,35 @@ def test_without_ideal_labels_the_candidates_are_the_ideal() -> None:
         torch.testing.assert_close(
             values.double(), torch.tensor(expected[name].to_numpy()), atol=1e-6, rtol=0
         )
+
+
+def test_agrees_with_trec_eval_on_1000_random_runs() -> None:
+    """ir-measures gets the raw scores, ties and all; a run's mean counts the queries that it lacks as 0."""
+    names = ["RR", "AP", "AP@5", "nDCG", "nDCG@3", "P@5", "R@2", "RR(rel=2)", "AP(rel=2)@10"]
+    runs, each = 1000, 4
+    run, qrels = random_run(runs * each, seed=4)
+    missing = {query for n, query in enumerate(run) if n % 11 == 5}
+    held = {query: items for query, items in run.items() if query not in missing}
+    batch, ideal = tensors(held, {query: qrels[query] for query in held})
+    assert sum(len(set(items.values())) < len(items) for items in held.values()) > 1000, "lists with ties"
+    assert sum(max(labels.values()) < 1 for labels in qrels.values()) > 500, "lists without a relevant item"
+
+    measures = {name: ir_measures.parse_measure(name) for name in names}
+    reference = {name: dict.fromkeys(run, 0.0) for name in names}
+    name_of = {measure: name for name, measure in measures.items()}
+    for metric in ir_measures.pytrec_eval.iter_calc(list(measures.values()), qrels, held):
+        reference[name_of[metric.measure]][metric.query_id] = metric.value
+    reported = evaluate_run(held, qrels, names)
+    assert set(reported.missing) == missing
+    for name, values in per_list.compute(names, **batch, ideal_labels=ideal).items():
+        found = dict.fromkeys(run, 0.0) | dict(zip(held, values.tolist(), strict=True))
+        of_run, expected, of_report = (
+            torch.tensor(list(value.values()), dtype=torch.float64).view(runs, each).mean(dim=1)
+            for value in (found, reference[name], reported.per_query[name].loc[list(run)].to_dict())
+        )
+        assert expected.std() > 0.05, name
+        torch.testing.assert_close(of_run, expected, atol=1e-6, rtol=0)
+        torch.testing.assert_close(of_report, expected, atol=1e-6, rtol=0)
 
 
 def one_list(scores: list[float], labels: list[float]) -> dict[str, Any]:

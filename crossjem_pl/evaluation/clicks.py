@@ -1,0 +1,172 @@
+"""What simulated users do with the first items of a ranking: clicks, good clicks and quick-backs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from crossjem_pl.data.simulator import click_probability, quick_back_probability, simulate_sessions
+from crossjem_pl.evaluation.measures import rank_items
+from crossjem_pl.lists import RankingList
+
+__all__ = ["ClickMetrics", "click_metrics"]
+
+
+@dataclass(frozen=True)
+class ClickMetrics:
+    """What `click_metrics` found; rates over all queries together.
+
+    Args:
+        k: items shown per query at the most.
+        per_query: one row per list (index `query_id`, in the order of the lists), per impression of the query:
+            `shown` items, and `clicks`, `good_clicks` and `quick_backs` on them, float64.
+        missing: lists that the run does not hold: nothing is shown for them.
+        unknown: queries of the run without a list. They count nowhere.
+    """
+
+    k: int
+    per_query: pd.DataFrame
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def click_rate(self) -> float:
+        """Clicks per shown item; NaN if nothing is shown."""
+        return self._ratio("clicks", "shown")
+
+    @property
+    def good_click_rate(self) -> float:
+        """Good clicks (those that are no quick-backs) per shown item; NaN if nothing is shown."""
+        return self._ratio("good_clicks", "shown")
+
+    @property
+    def quick_back_rate(self) -> float:
+        """Share of the clicks that are quick-backs; NaN without clicks.
+
+        The figure of the CROSS-JEM paper's A/B test ("users who close the ad quickly, indicating
+        non-relevance", appendix G).
+        """
+        return self._ratio("quick_backs", "clicks")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: the rates (None where not defined), k, number of queries, the two lists of ids."""
+        rates = {name: getattr(self, name) for name in ("click_rate", "good_click_rate", "quick_back_rate")}
+        return {
+            "k": self.k,
+            **{name: None if math.isnan(rate) else rate for name, rate in rates.items()},
+            "queries": len(self.per_query),
+            "missing": list(self.missing),
+            "unknown": list(self.unknown),
+        }
+
+    def to_markdown(self) -> str:
+        """A table of the rates, and a line for queries that are missing or unknown."""
+        lines = [
+            f"| simulated clicks on the first {self.k} | rate |",
+            "| --- | ---: |",
+            f"| clicks per shown item | {self.click_rate:.4f} |",
+            f"| good clicks per shown item | {self.good_click_rate:.4f} |",
+            f"| quick-backs per click | {self.quick_back_rate:.4f} |",
+            "",
+            f"{len(self.per_query)} queries, {self.per_query['shown'].mean():.1f} items shown on average.",
+        ]
+        if self.missing:
+            lines.append(f"{len(self.missing)} of them are missing from the run: nothing is shown for them.")
+        if self.unknown:
+            lines.append(f"{len(self.unknown)} queries of the run have no list and are left out.")
+        return "\n".join(lines) + "\n"
+
+    def _ratio(self, part: str, whole: str) -> float:
+        total = float(self.per_query[whole].sum())
+        return float(self.per_query[part].sum()) / total if total else math.nan
+
+
+def click_metrics(
+    run: Mapping[str, Mapping[str, float]],
+    lists: Iterable[RankingList],
+    k: int = 10,
+    *,
+    sessions: int | None = None,
+    seed: int = 0,
+) -> ClickMetrics:
+    """Shows the first k items of each ranking to the simulator's users.
+
+    With r_i the relevance of the item at rank i, a user clicks with p(r_i) and comes back at once from a click
+    with b(r_i) (`click_probability`, `quick_back_probability`). Expected per impression, in closed form:
+
+        clicks = sum over i <= k of p(r_i),  quick-backs = sum over i <= k of p(r_i) b(r_i),
+        good clicks = clicks - quick-backs.
+
+    Users look at every shown item, so the order inside the first k plays no part, and a run that holds fewer
+    items, one that was filtered for instance, shows fewer.
+
+    Args:
+        run: query id -> item id -> score; items rank as in `evaluate_run`.
+        lists: lists whose scores are the true relevance in [0, 1], as the simulator writes them.
+        k: items shown.
+        sessions: None for the expectation; else the mean of so many drawn impressions of each query
+            (`simulate_sessions`), with the noise of real traffic.
+        seed: of these.
+
+    Raises:
+        ValueError: for k or sessions below 1, a negative seed, no lists, a query with two lists, an item of
+            the run that its list lacks, lists that share no query with the run, a list without scores or with
+            one outside [0, 1]; names the list.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    rows: dict[str, tuple[float, float, float]] = {}
+    for one in lists:
+        if one.query_id in rows:
+            raise ValueError(f"list {one.query_id!r} occurs more than once")
+        shown = _shown(one, run.get(one.query_id, {}), k)
+        rows[one.query_id] = _expected(shown) if sessions is None else _drawn(shown, sessions, seed)
+    if not rows:
+        raise ValueError("there are no lists")
+    missing = tuple(query for query in rows if not run.get(query))
+    if len(missing) == len(rows):
+        raise ValueError(f"the run and the lists share no query: {missing[0]!r} is a list without a ranking")
+    table = pd.DataFrame.from_dict(
+        rows, orient="index", columns=["shown", "clicks", "quick_backs"], dtype=float
+    )
+    table.insert(2, "good_clicks", table["clicks"] - table["quick_backs"])
+    table.index.name = "query_id"
+    return ClickMetrics(k, table, missing, tuple(sorted(query for query in run if query not in rows)))
+
+
+def _shown(one: RankingList, scores: Mapping[str, float], k: int) -> RankingList | None:
+    """The list cut to what is shown; None where that is nothing."""
+    if one.scores is None:
+        raise ValueError(
+            f"list {one.query_id!r}, field 'scores': clicks need the items' relevance, it has none"
+        )
+    for i, score in enumerate(one.scores):
+        if not 0 <= score <= 1:
+            raise ValueError(
+                f"list {one.query_id!r}, field 'scores', position {i}: {score} is outside [0, 1]"
+            )
+    places = {item: place for place, item in enumerate(one.item_ids)}
+    first = rank_items(scores)[:k]
+    strange = next((item for item in first if item not in places), None)
+    if strange is not None:
+        raise ValueError(f"list {one.query_id!r} has no item {strange!r}, which the run ranks")
+    return one.select([places[item] for item in first]) if first else None
+
+
+def _expected(shown: RankingList | None) -> tuple[float, float, float]:
+    relevance = () if shown is None else shown.scores or ()
+    clicks = [click_probability(r) for r in relevance]
+    back = sum(click * quick_back_probability(r) for click, r in zip(clicks, relevance, strict=True))
+    return len(relevance), sum(clicks), back
+
+
+def _drawn(shown: RankingList | None, sessions: int, seed: int) -> tuple[float, float, float]:
+    clicks = back = 0
+    for session in simulate_sessions([] if shown is None else [shown], sessions, seed):
+        clicks += sum(session.clicks)
+        back += sum(session.quick_backs)
+    return 0 if shown is None else len(shown), clicks / sessions, back / sessions

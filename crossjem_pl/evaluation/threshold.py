@@ -1,0 +1,377 @@
+"""One score for all queries at which items are kept: how it is chosen, how well it does, how it is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+import crossjem_pl
+from crossjem_pl.data.formats.files import replacing
+from crossjem_pl.evaluation.classification import (
+    Accuracies,
+    Kind,
+    accuracies_at,
+    accuracies_at_recall,
+    auc_roc,
+    auc_roc_per_list,
+    positives,
+)
+from crossjem_pl.evaluation.significance import bootstrap_interval
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Ranker
+
+__all__ = [
+    "THRESHOLD_FILE",
+    "Rule",
+    "StoredThreshold",
+    "choose_threshold",
+    "read_threshold",
+    "threshold_at_precision",
+    "threshold_at_recall",
+    "weights_sha256",
+    "write_threshold",
+]
+
+Rule = Literal["keep", "precision"]
+
+THRESHOLD_FILE = "threshold.json"
+"""Its name in a model folder."""
+
+_ROUNDING = 1e-9
+_KINDS: tuple[Kind, ...] = ("positive", "negative", "overall")
+
+
+def threshold_at_recall(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    keep: float = 0.8,
+    *,
+    per: Literal["list", "pair"] = "list",
+    rel: float = 1,
+) -> float:
+    """The highest threshold for all lists that keeps the share `keep` of the positives.
+
+    The share is the mean over the lists that have positives of the kept share of each (`per="list"`: every
+    query weighs the same), or the share of all positive pairs (`per="pair"`). The threshold lies half-way to
+    the next lower score of any item, so that the last bits of a score, which change with the batch and the
+    machine, decide nothing.
+
+    Args:
+        scores, labels: [lists, items].
+        mask: bool [lists, items].
+
+    Raises:
+        ValueError: if `keep` is not above 0 and at most 1, if there is no positive, and as in `auc_roc`.
+    """
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep must be above 0 and at most 1, got {keep}")
+    positive = positives(scores, labels, mask, rel)
+    count = positive.sum(dim=1, keepdim=True)
+    if not count.any():
+        raise ValueError(f"no item has a label of at least {rel:g}, so there is nothing to keep")
+    of = count * (count > 0).sum() if per == "list" else count.sum().expand_as(count)
+    share = (1 / of.double()).expand(scores.shape)[positive]
+    values, order = scores.float()[positive].sort(descending=True)
+    reached = share[order].cumsum(dim=0) >= keep - _ROUNDING
+    return _below(float(values[int(reached.int().argmax())]), scores.float()[mask])
+
+
+def threshold_at_precision(
+    scores: Tensor, labels: Tensor, mask: Tensor, precision: float = 0.9, *, rel: float = 1
+) -> float:
+    """The lowest threshold for all lists at which `precision` of the kept (query, item) pairs are positive.
+
+    Precision is no monotone function of the threshold: above the one returned it may fall short again. The
+    threshold lies half-way to the next lower score, as in `threshold_at_recall`.
+
+    Args:
+        scores, labels: [lists, items].
+        mask: bool [lists, items].
+
+    Raises:
+        ValueError: if `precision` is not above 0 and at most 1, if no threshold reaches it (names the best
+            that can be had), and as in `auc_roc`.
+    """
+    if not 0 < precision <= 1:
+        raise ValueError(f"precision must be above 0 and at most 1, got {precision}")
+    positive = positives(scores, labels, mask, rel)
+    values, order = scores.float()[mask].sort(descending=True)
+    if not len(values):
+        raise ValueError("there are no items")
+    right = positive[mask][order].cumsum(dim=0).double()
+    found = right / torch.arange(1, len(values) + 1, device=values.device)
+    last_of_ties = torch.ones_like(order, dtype=torch.bool)
+    last_of_ties[:-1] = values[:-1] > values[1:]
+    reached = (last_of_ties & (found >= precision - _ROUNDING)).nonzero()
+    if not len(reached):
+        best = float(found[last_of_ties].max())
+        raise ValueError(f"no threshold has a precision of {precision:g}; the best of any is {best:.4f}")
+    return _below(float(values[int(reached[-1])]), values)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredThreshold:
+    """A threshold with what it was chosen for, what it rests on, and how well it does there.
+
+    Args:
+        threshold: items with a score (before any activation) of at least this are kept.
+        rule: "keep": the highest that keeps `target` of the positives, mean over the lists; "precision": the
+            lowest at which `target` of the kept items are positive.
+        target: of the rule.
+        relevant_from: the lowest label of a positive.
+        lists: labelled lists that it was chosen on.
+        lists_without_positives: of these; they count in the negative accuracy and the precision only.
+        positives: items of these lists with a label of at least `relevant_from`.
+        negatives: the other items.
+        figures: see `choose_threshold`.
+        data: name of the lists.
+        data_sha256: of their ids, texts and labels.
+        weights_sha256: of the ranker, see the function of that name.
+        version: of this package.
+    """
+
+    threshold: float
+    rule: Rule
+    target: float
+    relevant_from: float
+    lists: int
+    lists_without_positives: int
+    positives: int
+    negatives: int
+    figures: dict[str, float | None]
+    data: str
+    data_sha256: str
+    weights_sha256: str
+    version: str
+
+    @property
+    def meaning(self) -> str:
+        """What it was chosen for, in words."""
+        if self.rule == "keep":
+            return f"keeps {self.target:.4g} of a query's relevant items on average"
+        return f"has a precision of {self.target:.4g}"
+
+    def fits(self, ranker: Ranker) -> bool:
+        """Whether the ranker has the weights that the threshold was chosen for."""
+        return self.weights_sha256 == weights_sha256(ranker)
+
+
+def choose_threshold(
+    lists: Sequence[RankingList],
+    scores: Sequence[Tensor],
+    ranker: Ranker,
+    *,
+    rule: Rule = "keep",
+    target: float = 0.8,
+    relevant_from: float = 1,
+    data: str = "",
+    seed: int = 0,
+) -> StoredThreshold:
+    """Chooses a threshold on labelled lists and measures it there.
+
+    Nothing is assumed about how scores are distributed: the threshold is an order statistic of the scores, and
+    the intervals are 95% percentile bootstrap intervals over the lists at the threshold as it is. They say how
+    far the share may be off on other lists of the same kind, and nothing about lists of another kind.
+
+    The figures, shares in [0, 1], None where not defined:
+
+    | name | |
+    | --- | --- |
+    | `kept_share`, `_low`, `_high` | kept share of a list's positives, mean over the lists that have some |
+    | `precision`, `_low`, `_high` | positive share of the kept items of all lists; interval of the linearised ratio |
+    | `{positive,negative,overall}_accuracy` | over all pairs; `..._per_list` mean over lists |
+    | `own_{positive,negative,overall}_accuracy`, `..._per_list` | rule "keep" only: with `accuracies_at_recall` |
+    | `auc`, `auc_per_list` | over all pairs; mean over the lists where it is defined |
+    | `items_per_list`, `kept_per_list` | means over all lists |
+    | `lists_left_empty` | share of all lists of which nothing is kept |
+
+    Args:
+        lists: with labels.
+        scores: float [items] for each list: the ranker's own scores, in the items' order.
+        ranker: what has scored; only its weights are read.
+        rule, target, relevant_from, data: see `StoredThreshold`.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: for lists without labels (names the first), unequal lengths, fewer than 2 lists with
+            positives, or a rule that cannot be met.
+    """
+    if len(lists) != len(scores):
+        raise ValueError(f"{len(lists)} lists but {len(scores)} rows of scores")
+    for one, row in zip(lists, scores, strict=True):
+        if one.labels is None:
+            raise ValueError(
+                f"list {one.query_id!r}, field 'labels': a threshold needs labels, there are none"
+            )
+        if len(row) != len(one):
+            raise ValueError(f"list {one.query_id!r}: {len(row)} scores for {len(one)} items")
+    with_positives = sum(max(one.labels or ()) >= relevant_from for one in lists)
+    if with_positives < 2:
+        raise ValueError(
+            f"{with_positives} of {len(lists)} lists have an item with a label of at least {relevant_from:g}; "
+            "a threshold needs 2 at the least: one list says nothing about others"
+        )
+    padded = pad_sequence([row.float() for row in scores], batch_first=True)
+    labels = pad_sequence([torch.tensor(one.labels, dtype=torch.float64) for one in lists], batch_first=True)
+    mask = pad_sequence([torch.ones(len(one), dtype=torch.bool) for one in lists], batch_first=True)
+    if rule == "keep":
+        threshold = threshold_at_recall(padded, labels, mask, target, rel=relevant_from)
+    elif rule == "precision":
+        threshold = threshold_at_precision(padded, labels, mask, target, rel=relevant_from)
+    else:
+        raise ValueError(f"rule must be 'keep' or 'precision', got {rule!r}")
+    found = accuracies_at(padded, labels, mask, threshold, rel=relevant_from)
+    figures = _shares(found, seed) | _accuracies(found, "")
+    if rule == "keep":
+        own = accuracies_at_recall(padded, labels, mask, target, rel=relevant_from)
+        figures |= _accuracies(own, "own_")
+    figures["auc"] = float(auc_roc(padded, labels, mask, rel=relevant_from))
+    figures["auc_per_list"] = float(auc_roc_per_list(padded, labels, mask, rel=relevant_from).nanmean())
+    figures["items_per_list"] = float(mask.sum() / len(lists))
+    figures["kept_per_list"] = float(found.kept.double().mean())
+    figures["lists_left_empty"] = float((found.kept == 0).double().mean())
+    return StoredThreshold(
+        threshold,
+        rule,
+        float(target),
+        float(relevant_from),
+        len(lists),
+        len(lists) - with_positives,
+        int(found.positives.sum()),
+        int(found.negatives.sum()),
+        {name: None if math.isnan(value) else value for name, value in figures.items()},
+        data,
+        _lists_sha256(lists),
+        weights_sha256(ranker),
+        crossjem_pl.__version__,
+    )
+
+
+def write_threshold(stored: StoredThreshold, folder: str | Path) -> Path:
+    """Writes `threshold.json` into a model folder, over an earlier one; returns its path.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"no model folder {folder}")
+    path = Path(folder) / THRESHOLD_FILE
+    with replacing(path) as file:
+        text = json.dumps(asdict(stored), indent=2, ensure_ascii=False, allow_nan=False)
+        file.write(f"{text}\n".encode())
+    return path
+
+
+def read_threshold(path: str | Path) -> StoredThreshold:
+    """Reads a `threshold.json`. Whether it is the right one for a ranker, `StoredThreshold.fits` tells.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: naming the file and field, for one that is not of this form.
+    """
+    path = Path(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    for field, fine in _FIELDS.items():
+        if field not in content or not fine(content[field]):
+            raise ValueError(f"{path}, field {field!r}: {content.get(field)!r} is not what belongs there")
+    return StoredThreshold(**{field: content[field] for field in _FIELDS})
+
+
+def weights_sha256(ranker: Ranker) -> str:
+    """SHA-256 of a ranker's kind and of the names, types, shapes and values of its weights.
+
+    It is the same for every folder, device and file layout that the weights come from.
+    """
+    digest = hashlib.sha256(ranker.name.encode())
+    for name, value in sorted(ranker.state_dict().items()):
+        digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _below(kept: float, values: Tensor) -> float:
+    """Half-way from the lowest kept score to the next lower finite one of `values`; `kept` if there is none."""
+    lower = values[(values < kept) & values.isfinite()]
+    return (kept + float(lower.max())) / 2 if len(lower) else kept
+
+
+def _shares(found: Accuracies, seed: int) -> dict[str, float]:
+    per_list = found.per_list("positive")
+    share = per_list[~per_list.isnan()].numpy()
+    low, high = bootstrap_interval(share, seed=seed)
+    kept, right = (n.double().numpy() for n in (found.kept, found.kept_positives))
+    figures = {
+        "kept_share": float(share.mean()),
+        "kept_share_low": float(low),
+        "kept_share_high": float(high),
+    }
+    if not kept.any():
+        return figures | dict.fromkeys(("precision", "precision_low", "precision_high"), math.nan)
+    precision = right.sum() / kept.sum()
+    low, high = np.clip(
+        precision + bootstrap_interval((right - precision * kept) / kept.mean(), seed=seed), 0, 1
+    )
+    return figures | {
+        "precision": float(precision),
+        "precision_low": float(low),
+        "precision_high": float(high),
+    }
+
+
+def _accuracies(found: Accuracies, prefix: str) -> dict[str, float]:
+    pooled = {f"{prefix}{kind}_accuracy": found.pooled(kind) for kind in _KINDS}
+    return pooled | {f"{prefix}{kind}_accuracy_per_list": found.mean(kind) for kind in _KINDS}
+
+
+def _lists_sha256(lists: Sequence[RankingList]) -> str:
+    digest = hashlib.sha256()
+    for one in lists:
+        digest.update(repr((one.query_id, one.query, one.item_ids, one.items, one.labels)).encode())
+    return digest.hexdigest()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "threshold": _is_number,
+    "rule": lambda value: value in ("keep", "precision"),
+    "target": _is_number,
+    "relevant_from": _is_number,
+    "lists": _is_count,
+    "lists_without_positives": _is_count,
+    "positives": _is_count,
+    "negatives": _is_count,
+    "figures": lambda value: (
+        isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
+    ),
+    "data": _is_text,
+    "data_sha256": _is_text,
+    "weights_sha256": _is_text,
+    "version": _is_text,
+}

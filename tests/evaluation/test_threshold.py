@@ -1,0 +1,271 @@
+"""Thresholds for all lists against brute force, what is measured at them, and the stored file."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from crossjem_pl.evaluation.threshold import (
+    THRESHOLD_FILE,
+    StoredThreshold,
+    choose_threshold,
+    read_threshold,
+    threshold_at_precision,
+    threshold_at_recall,
+    weights_sha256,
+    write_threshold,
+)
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT
+from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from tests.conftest import example_lists
+from tests.evaluation.test_classification import Lists, random_lists, tensors
+
+
+def kept_share(lists: Lists, threshold: float, per: str) -> float:
+    good = [[score for score, label in one if label >= 1] for one in lists]
+    good = [one for one in good if one] if per == "list" else [[s for one in good for s in one]]
+    return sum(sum(s >= threshold for s in one) / len(one) for one in good) / len(good)
+
+
+def precision(lists: Lists, threshold: float) -> float:
+    kept = [label >= 1 for one in lists for score, label in one if score >= threshold]
+    return sum(kept) / len(kept)
+
+
+@pytest.mark.parametrize("per", ["list", "pair"])
+@pytest.mark.parametrize("keep", [0.01, 0.5, 0.8, 1.0])
+def test_the_highest_threshold_that_keeps_the_share(per: str, keep: float) -> None:
+    lists = random_lists(60, seed=4)
+    found = threshold_at_recall(*tensors(lists), keep, per=per)  # type: ignore[arg-type]
+    every = {score for one in lists for score, _ in one}
+    assert kept_share(lists, found, per) >= keep - 1e-9
+    higher = [score for score in every if score > found]
+    lower = [score for score in every if score < found]
+    assert kept_share(lists, sorted(higher)[1], per) < keep
+    # half-way between two scores, so that rounding decides nothing
+    assert not lower or found == (min(higher) + max(lower)) / 2
+
+
+def test_queries_or_pairs_weigh_the_same() -> None:
+    lists = [[(9.0, 1)] * 8, [(1.0, 1)], [(5.0, 0)]]
+    batch = tensors([[(float(s), float(y)) for s, y in one] for one in lists])
+    assert threshold_at_recall(*batch, 0.5) == threshold_at_recall(*batch, 0.8, per="pair") == 7
+    assert threshold_at_recall(*batch, 0.8) == 1
+
+
+@pytest.mark.parametrize("wanted", [0.5, 0.6, 0.8])
+def test_the_lowest_threshold_with_the_precision(wanted: float) -> None:
+    lists = [[(score + 9 * (label >= 1), label) for score, label in one] for one in random_lists(60, seed=5)]
+    found = threshold_at_precision(*tensors(lists), wanted)
+    assert precision(lists, found) >= wanted - 1e-9
+    for score in {score for one in lists for score, _ in one}:
+        if score < found - 1e-6:
+            assert precision(lists, score - 1e-6) < wanted
+
+
+def test_thresholds_worked_by_hand() -> None:
+    batch = tensors([[(4.0, 1), (3.0, 0), (2.0, 1), (1.0, 1), (1.0, 0), (0.0, 0)]])
+    assert threshold_at_precision(*batch, 0.6) == 0.5  # 1/1, 1/2, 2/3, 3/5, 3/6
+    assert threshold_at_precision(*batch, 0.65) == 1.5
+    assert threshold_at_precision(*batch, 1.0) == 3.5
+    assert threshold_at_recall(*batch, 0.5) == 1.5
+    assert threshold_at_recall(*batch, 1.0) == 0.5
+
+
+def test_thresholds_that_do_not_exist() -> None:
+    batch = tensors([[(4.0, 0), (3.0, 1), (3.0, 0)]])
+    with pytest.raises(ValueError, match=r"no threshold has a precision of 0\.5; the best of any is 0\.3333"):
+        threshold_at_precision(*batch, 0.5)
+    with pytest.raises(ValueError, match="no item has a label of at least 2"):
+        threshold_at_recall(*batch, rel=2)
+    for share in (0, 1.5, math.nan):
+        with pytest.raises(ValueError, match="keep must be above 0"):
+            threshold_at_recall(*batch, share)
+        with pytest.raises(ValueError, match="precision must be above 0"):
+            threshold_at_precision(*batch, share)
+
+
+# --- choosing ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ranker(tiny_bert: str) -> CrossJEM:
+    torch.manual_seed(0)
+    return CrossJEM(tiny_bert, max_query_tokens=16, max_item_tokens=16, max_union_tokens=128)
+
+
+def labelled(pairs: Lists) -> tuple[list[RankingList], list[Tensor]]:
+    made = [
+        RankingList(
+            f"q{q}",
+            "red shoes",
+            tuple(f"d{i}" for i in range(len(one))),
+            tuple(f"text {i}" for i in range(len(one))),
+            labels=tuple(label for _, label in one),
+        )
+        for q, one in enumerate(pairs)
+    ]
+    return made, [torch.tensor([score for score, _ in one]) for one in pairs]
+
+
+def test_what_is_measured(ranker: CrossJEM) -> None:
+    pairs = random_lists(80, seed=6)
+    lists, scores = labelled(pairs)
+    stored = choose_threshold(lists, scores, ranker, target=0.7, data="some lists")
+    figures = {name: value for name, value in stored.figures.items() if value is not None}
+    assert len(figures) == len(stored.figures)
+    assert stored.threshold == threshold_at_recall(*tensors(pairs), 0.7)
+    assert figures["kept_share"] == pytest.approx(kept_share(pairs, stored.threshold, "list"))
+    assert figures["positive_accuracy"] == pytest.approx(kept_share(pairs, stored.threshold, "pair"))
+    assert figures["precision"] == pytest.approx(precision(pairs, stored.threshold))
+    for name in ("kept_share", "precision"):
+        assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
+    items = [(score, label) for one in pairs for score, label in one]
+    kept = sum(score >= stored.threshold for score, _ in items)
+    assert figures["kept_per_list"] == pytest.approx(kept / 80)
+    assert figures["items_per_list"] == pytest.approx(len(items) / 80)
+    right = sum((score >= stored.threshold) == (label >= 1) for score, label in items)
+    assert figures["overall_accuracy"] == pytest.approx(right / len(items))
+    assert figures["own_positive_accuracy"] >= 0.7
+    assert stored.positives == sum(label >= 1 for _, label in items)
+    assert stored.positives + stored.negatives == len(items)
+    assert stored.lists == 80
+    assert stored.lists_without_positives == sum(all(label < 1 for _, label in one) for one in pairs) > 0
+
+
+def test_the_interval_covers_the_share_of_other_lists(ranker: CrossJEM) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(count: int) -> tuple[list[RankingList], list[Tensor], Lists]:
+        pairs: Lists = []
+        for _ in range(count):
+            quality = float(torch.randn(1, generator=generator))
+            noise = torch.randn(10, generator=generator).tolist()
+            pairs.append([(quality + 2 * (i < 3) + noise[i], float(i < 3)) for i in range(10)])
+        return *labelled(pairs), pairs
+
+    population = draw(4000)[2]
+    inside = 0
+    for seed in range(20):
+        lists, scores, _ = draw(60)
+        stored = choose_threshold(lists, scores, ranker, seed=seed)
+        low, high = stored.figures["kept_share_low"], stored.figures["kept_share_high"]
+        assert low is not None
+        assert high is not None
+        inside += low <= kept_share(population, stored.threshold, "list") <= high
+    assert inside >= 15
+
+
+def test_the_precision_rule(ranker: CrossJEM) -> None:
+    pairs = [[(2.0, 1.0), (1.0, 0.0), (0.0, 0.0)]] * 5 + [[(0.5, 1.0), (0.2, 0.0)]] * 5
+    lists, scores = labelled(pairs)
+    stored = choose_threshold(lists, scores, ranker, rule="precision", target=1.0)
+    assert stored.threshold == 1.5
+    assert stored.figures["precision"] == stored.figures["precision_low"] == 1
+    assert stored.figures["lists_left_empty"] == 0.5
+    assert "own_positive_accuracy" not in stored.figures
+    assert stored.meaning == "has a precision of 1"
+
+
+def test_bad_input_is_named(ranker: CrossJEM) -> None:
+    lists, scores = labelled([[(2.0, 1.0), (1.0, 0.0)], [(3.0, 0.0)]])
+    with pytest.raises(ValueError, match="1 of 2 lists have an item with a label of at least 1"):
+        choose_threshold(lists, scores, ranker)
+    with pytest.raises(ValueError, match="2 lists but 1 rows"):
+        choose_threshold(lists, scores[:1], ranker)
+    with pytest.raises(ValueError, match="list 'q1': 2 scores for 1 items"):
+        choose_threshold(lists, [scores[0], scores[0]], ranker)
+    bare = RankingList.from_texts("red", ["a"], "bare")
+    with pytest.raises(ValueError, match="list 'bare', field 'labels'"):
+        choose_threshold([*lists, bare], [*scores, torch.zeros(1)], ranker)
+    lists, scores = labelled([[(2.0, 1.0), (1.0, 0.0)]] * 2)
+    with pytest.raises(ValueError, match="rule must be"):
+        choose_threshold(lists, scores, ranker, rule="best")  # type: ignore[arg-type]
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(ranker: CrossJEM) -> StoredThreshold:
+    lists = example_lists(6)
+    return choose_threshold(lists, [torch.tensor(one.scores) for one in lists], ranker, data="dev.parquet")
+
+
+def test_it_is_read_as_it_was_written(stored: StoredThreshold, tmp_path: Path) -> None:
+    path = write_threshold(stored, tmp_path)
+    assert path == tmp_path / THRESHOLD_FILE
+    assert read_threshold(path) == stored
+    with pytest.raises(FileNotFoundError, match="no model folder"):
+        write_threshold(stored, tmp_path / "none")
+
+
+def test_it_knows_its_data(stored: StoredThreshold, ranker: CrossJEM) -> None:
+    lists = example_lists(6)
+    scores = [torch.tensor(one.scores) for one in lists]
+    assert choose_threshold(lists, scores, ranker).data_sha256 == stored.data_sha256
+    other = [*lists[:5], lists[5].select(range(1, len(lists[5])))]
+    other_scores = [*scores[:5], scores[5][1:]]
+    assert choose_threshold(other, other_scores, ranker).data_sha256 != stored.data_sha256
+
+
+def test_weights_are_known_again(ranker: CrossJEM, tiny_bert: str, tmp_path: Path) -> None:
+    save_ranker(ranker, tmp_path / "a")
+    again = load_ranker(str(tmp_path / "a"))
+    assert weights_sha256(again) == weights_sha256(ranker)
+    with torch.no_grad():
+        next(again.parameters())[0] += 1e-6
+    assert weights_sha256(again) != weights_sha256(ranker)
+    limits = {"max_query_tokens": 16, "max_item_tokens": 16}
+    assert weights_sha256(MonoBERT(tiny_bert, **limits)) != weights_sha256(ranker)  # type: ignore[arg-type]
+    words, more = BM25(), BM25()
+    words.index_items(["red shoes"])
+    more.index_items(["red shoes", "boots"])
+    assert weights_sha256(words) != weights_sha256(more)
+    half = load_ranker(str(tmp_path / "a")).bfloat16()
+    assert weights_sha256(half) != weights_sha256(ranker)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("threshold", "high"),
+        ("threshold", math.nan),
+        ("threshold", None),
+        ("rule", "best"),
+        ("lists", -1),
+        ("positives", 1.5),
+        ("figures", {"auc": "good"}),
+        ("weights_sha256", 3),
+    ],
+)
+def test_a_malformed_file_is_named(
+    field: str, value: object, stored: StoredThreshold, tmp_path: Path
+) -> None:
+    path = write_threshold(stored, tmp_path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {field: value}))
+    with pytest.raises(ValueError, match=rf"threshold\.json, field '{field}'"):
+        read_threshold(path)
+    del content[field]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"threshold\.json, field '{field}'"):
+        read_threshold(path)
+
+
+def test_a_file_that_is_no_object(tmp_path: Path) -> None:
+    path = tmp_path / THRESHOLD_FILE
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"threshold\.json: not JSON"):
+        read_threshold(path)
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="expected an object, got list"):
+        read_threshold(path)
+    with pytest.raises(FileNotFoundError):
+        read_threshold(tmp_path / "other.json")
