@@ -10,11 +10,14 @@ import torch
 import yaml
 from jsonargparse import ArgumentParser
 
+from crossjem_pl.cli import main
 from crossjem_pl.cli.training import RankingCLI
+from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.rankers import RANKERS
 from crossjem_pl.training.module import RankingModule
-from tests.conftest import root
+from tests.conftest import example_lists, root
+from tests.tiny_models import write_bert
 
 FILES = sorted((root() / "experiments").rglob("*.yaml"))
 TINY = {"RankT5": "t5", "MonoT5": "t5", "RankingGPT": "gpt"}
@@ -63,3 +66,19 @@ def test_no_experiment_is_read_with_unknown_keys(tmp_path: Path) -> None:
     parser.add_class_arguments(RankingDataModule, "data")
     with pytest.raises(Exception, match="n_itemz"):
         parser.parse_object({"data": {"n_itemz": 3}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sodq", "msmarco", "sponsored"])
+def test_the_papers_experiments_make_a_step(name: str, tmp_path: Path) -> None:
+    """As a user tries them: their own files, other lists, a tiny encoder."""
+    encoder = write_bert(tmp_path / "bert", positions=512)
+    for split, seed in (("train", 1), ("dev", 2), ("test", 3)):
+        write_lists(example_lists(9, seed=seed), tmp_path / f"{split}.parquet")
+    command = ["fit", "-c", str(root() / "experiments" / f"{name}.yaml"), "--data.root", str(tmp_path)]
+    if name == "sponsored":  # as with a log of one's own
+        for stage, split in (("train", "train"), ("val", "dev"), ("test", "test")):
+            command += [f"--data.{stage}", f"{split}.parquet"]
+    command += ["--model.ranker.init_args.encoder", str(encoder), "--trainer.fast_dev_run", "1"]
+    command += ["--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.accelerator", "cpu"]
+    assert main(command) == 0

@@ -330,6 +330,7 @@ def _notes(
 def _undefined(per_query: pd.DataFrame, names: Sequence[str]) -> Iterator[str]:
     """A note for each metric that leaves queries out because it is not defined for some system there."""
     for name in names:
-        missing = int(per_query.xs(name, axis=1, level=1).isna().any(axis=1).sum())
+        values = per_query.xs(name, axis=1, level=1).to_numpy(dtype=np.float64)
+        missing = int(np.isnan(values).any(axis=1).sum())
         if missing:
             yield f"{name} is not defined for {missing:,} of the queries, which its figures leave out."

@@ -259,16 +259,18 @@ class MaxSimHead(ScoringHead):
         )
         valid = torch.arange(query.shape[1], device=counts.device)[None, :] < counts[:, None]
 
-        # only rows of one pass meet: sort the pairs by pass, pad, multiply pass by pass, undo
-        pair_pass = tokens.item_pass[tokens.pair_item]
-        order = torch.argsort(pair_pass, stable=True)
-        sizes = torch.bincount(pair_pass, minlength=tokens.passes)
-        place = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[pair_pass[order]]
+        # a token meets its pass's query once, however many items hold it
+        token, pair = torch.unique(tokens.pair_token, return_inverse=True)
+        token_pass = torch.empty_like(token).scatter_(0, pair, tokens.item_pass[tokens.pair_item])
+        # only rows of one pass meet: sort the tokens by pass, pad, multiply pass by pass, undo
+        order = torch.argsort(token_pass, stable=True)
+        sizes = torch.bincount(token_pass, minlength=tokens.passes)
+        place = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[token_pass[order]]
         rows = torch.zeros(tokens.passes, int(sizes.max()), width, device=counts.device)
-        items = F.normalize(tokens.item_embeddings, dim=-1)[tokens.pair_token]
-        rows = rows.index_put((pair_pass[order], place), items[order])
-        similarity = torch.bmm(rows, query.transpose(1, 2))[pair_pass[order], place]
-        similarity = torch.empty_like(similarity).index_copy(0, order, similarity)
+        items = F.normalize(tokens.item_embeddings[token], dim=-1)
+        rows = rows.index_put((token_pass[order], place), items[order])
+        similarity = torch.bmm(rows, query.transpose(1, 2))[token_pass[order], place]
+        similarity = torch.empty_like(similarity).index_copy(0, order, similarity)[pair]
         return similarity, valid / counts.clamp(min=1)[:, None]
 
 

@@ -11,7 +11,7 @@ from transformers import PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.pretrained import load_tokenizer
-from crossjem_pl.text import Encoded, ShortTextTokenizer
+from crossjem_pl.text import Encoded, Ragged, ShortTextTokenizer, TokenizedList
 
 __all__ = ["NeuralRanker"]
 
@@ -40,6 +40,11 @@ class NeuralRanker(Ranker):
         self.max_query_tokens = max_query_tokens
         self.max_item_tokens = max_item_tokens
 
+    @classmethod
+    def reads_token_ids(cls) -> bool:
+        """Whether items may come as token ids (`TokenizedList`): not if the ranker tokenises in its own way."""
+        return cls.encode_items is NeuralRanker.encode_items and cls._encode is NeuralRanker._encode
+
     @property
     @abstractmethod
     def encoder_config(self) -> PretrainedConfig:
@@ -50,7 +55,17 @@ class NeuralRanker(Ranker):
         return self._encode(lists, [one.query for one in lists], "query", self.max_query_tokens)
 
     def encode_items(self, lists: Sequence[RankingList]) -> Encoded:
-        """Token ids of all items, list after list."""
+        """Token ids of all items, list after list; a `TokenizedList` brings its own.
+
+        Raises:
+            ValueError: for a text without tokens, naming the list; or if some lists have texts and others
+                token ids.
+        """
+        tokenized = [one.tokens for one in lists if isinstance(one, TokenizedList)]
+        if tokenized and len(tokenized) < len(lists):
+            raise ValueError("lists of texts and lists of token ids cannot be scored together")
+        if tokenized:
+            return Encoded(*Ragged.joined(tokenized).cut(self.max_item_tokens))
         texts = [text for one in lists for text in one.items]
         return self._encode(lists, texts, "items", self.max_item_tokens)
 

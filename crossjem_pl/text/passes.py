@@ -10,7 +10,10 @@ from crossjem_pl.text.ragged import Ints, Ragged
 
 __all__ = ["PassOrder", "leading_items", "plan_passes"]
 
-PassOrder = Literal["sorted", "given"]
+PassOrder = Literal["sorted", "given", "overlap"]
+
+_TAKEN = np.iinfo(np.int64).max // 2
+"""Key of an item that has its pass; what is subtracted from it afterwards does not make it small."""
 
 
 def leading_items(items: Ragged, max_items: int, max_union: int) -> int:
@@ -21,48 +24,117 @@ def leading_items(items: Ragged, max_items: int, max_union: int) -> int:
     """
     fits = _prefix(items, max_union)
     if not fits:
-        raise ValueError(
-            f"one item has {len(np.unique(items.row(0)))} distinct tokens, more than "
-            f"max_union_tokens={max_union}; lower max_item_tokens or raise max_union_tokens"
-        )
+        raise _too_large(len(np.unique(items.row(0))), max_union)
     return min(fits, max_items)
 
 
 def plan_passes(items: Ragged, max_items: int, max_union: int, order: PassOrder = "sorted") -> Ints:
-    """The pass of each item, int64 [items], as few passes as taking items greedily in `order` gives.
+    """The pass of each item, int64 [items]. A list that fits one pass is one pass.
 
-    A list that fits one pass is one pass. Otherwise `order="sorted"` takes the items by their token ids,
-    which puts items with a common beginning together (smaller unions) and makes the plan independent of the
-    order in which the items came; `"given"` keeps their order. Items with equal tokens always share a pass,
-    so that they get equal scores, and count once towards `max_items`.
+    Items with equal tokens always share a pass, so that they get equal scores, and count once towards
+    `max_items`. The others are dealt by `order`:
+
+    - "sorted": by their token ids, which puts items with a common beginning together; as few passes as taking
+      them greedily in that order gives.
+    - "overlap": a pass begins with the item whose tokens are the rarest of the list, and always takes next the
+      item that adds the fewest tokens to its union (of those the longest), until it is full. Smaller unions,
+      at O(items) for every new token of a union. The last passes are left with the items that share little: the
+      unions are less even than with "sorted".
+    - "given": greedily in the order in which they came.
+
+    "sorted" and "overlap" depend on the items only, not on their order.
+
+    Raises:
+        ValueError: if one item alone has more than `max_union` distinct tokens.
     """
     n = len(items.lengths)
     if n <= max_items and len(np.unique(items.values)) <= max_union:
         return np.zeros(n, dtype=np.int64)
+    distinct, member = _distinct_rows(items, arranged=order != "given")
+    rows = items.take(distinct)
+    plan = _by_overlap if order == "overlap" else _in_turn
+    return plan(rows, max_items, max_union)[member]
 
-    rows = [
-        items.values[s : s + k].astype(">u4").tobytes()
-        for s, k in zip(items.starts, items.lengths, strict=True)
-    ]
-    distinct: dict[bytes, list[int]] = {}
-    for i, row in enumerate(rows):
-        distinct.setdefault(row, []).append(i)
-    keys = sorted(distinct) if order == "sorted" else list(distinct)
-    rest = Ragged.from_rows([np.frombuffer(k, dtype=">u4").astype(np.int64) for k in keys])
 
-    passes = np.empty(n, dtype=np.int64)
+def _distinct_rows(items: Ragged, arranged: bool) -> tuple[Ints, Ints]:
+    """One row number for each distinct row, and the place of every row's own among them.
+
+    The distinct rows are in the lexicographic order of their values if `arranged`, else in that of their first
+    occurrence.
+    """
+    # of equal width and the most significant byte first, bytes compare as the rows do
+    blob = items.values.astype(">u4").tobytes()
+    ends = (4 * np.cumsum(items.lengths)).tolist()
+    keys = [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    first: dict[bytes, int] = {}
+    for i, key in enumerate(keys):
+        first.setdefault(key, i)
+    found = sorted(first) if arranged else list(first)
+    place = {key: i for i, key in enumerate(found)}
+    chosen = np.fromiter(map(first.__getitem__, found), dtype=np.int64, count=len(found))
+    return chosen, np.fromiter(map(place.__getitem__, keys), dtype=np.int64, count=len(keys))
+
+
+def _in_turn(rows: Ragged, max_items: int, max_union: int) -> Ints:
+    """The pass of each row, every pass taking as many of the next rows as fit it."""
+    passes = np.empty(len(rows.lengths), dtype=np.int64)
     done, number = 0, 0
-    while done < len(keys):
-        take = leading_items(rest.slice(done, done + max_items), max_items, max_union)
-        for key in keys[done : done + take]:
-            passes[distinct[key]] = number
+    while done < len(passes):
+        take = leading_items(rows.slice(done, done + max_items), max_items, max_union)
+        passes[done : done + take] = number
         done, number = done + take, number + 1
+    return passes
+
+
+def _by_overlap(rows: Ragged, max_items: int, max_union: int) -> Ints:
+    """The pass of each of the distinct rows, each pass taking next the row with the fewest new tokens."""
+    n = len(rows.lengths)
+    vocabulary, token = np.unique(rows.values, return_inverse=True)
+    pairs = np.unique(rows.row_of * len(vocabulary) + token)
+    row, token = np.divmod(pairs, len(vocabulary))
+    sizes = np.bincount(row, minlength=n)
+    if sizes.max() > max_union:
+        raise _too_large(int(sizes[np.argmax(sizes > max_union)]), max_union)
+    own = np.split(token, np.cumsum(sizes)[:-1])
+    holding = np.bincount(token, minlength=len(vocabulary))
+    holders = np.split(row[np.argsort(token, kind="stable")], np.cumsum(holding)[:-1])
+    rarity = np.bincount(row, weights=holding[token], minlength=n) / sizes
+    # a row's key: n times its new tokens, plus its place among rows of as many (the longest first)
+    tie = np.empty(n, dtype=np.int64)
+    tie[np.argsort(-sizes, kind="stable")] = np.arange(n)
+    fresh = sizes * n + tie
+
+    passes = np.full(n, -1, dtype=np.int64)
+    left, number = n, 0
+    while left:
+        key = np.where(passes < 0, fresh, _TAKEN)
+        inside = np.zeros(len(vocabulary), dtype=bool)
+        union = 0
+        chosen = int(np.argmin(np.where(passes < 0, rarity, np.inf)))
+        for _ in range(min(max_items, left)):
+            added = own[chosen][~inside[own[chosen]]]
+            if union + len(added) > max_union:
+                break
+            passes[chosen], key[chosen] = number, _TAKEN
+            left -= 1
+            inside[added] = True
+            union += len(added)
+            for new in added:
+                key[holders[new]] -= n
+            chosen = int(np.argmin(key))
+        number += 1
     return passes
 
 
 def _prefix(items: Ragged, max_union: int) -> int:
     """How many leading items have at most `max_union` distinct tokens together."""
     first_seen = np.unique(items.values, return_index=True)[1]
-    new_tokens = np.zeros(len(items.lengths), dtype=np.int64)
-    np.add.at(new_tokens, items.row_of[first_seen], 1)
+    new_tokens = np.bincount(items.row_of[first_seen], minlength=len(items.lengths))
     return int(np.searchsorted(np.cumsum(new_tokens), max_union, side="right"))
+
+
+def _too_large(tokens: int, max_union: int) -> ValueError:
+    return ValueError(
+        f"one item has {tokens} distinct tokens, more than max_union_tokens={max_union}; lower max_item_tokens "
+        "or raise max_union_tokens"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +26,17 @@ class Ragged:
     lengths: Ints
 
     @classmethod
-    def from_rows(cls, rows: list[Ints]) -> Ragged:
-        lengths = np.fromiter((len(r) for r in rows), dtype=np.int64, count=len(rows))
-        values = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
+    def from_rows(cls, rows: Sequence[Ints]) -> Ragged:
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        values = np.concatenate(rows) if len(rows) else np.empty(0, dtype=np.int64)
         return cls(values.astype(np.int64, copy=False), lengths)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ragged]) -> Ragged:
+        """The rows of all parts, one part after the other; at least one part."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(np.concatenate([p.values for p in parts]), np.concatenate([p.lengths for p in parts]))
 
     @property
     def starts(self) -> Ints:
@@ -54,6 +62,19 @@ class Ragged:
         first = int(self.lengths[:start].sum())
         lengths = self.lengths[start:stop]
         return Ragged(self.values[first : first + int(lengths.sum())], lengths)
+
+    def take(self, index: Ints) -> Ragged:
+        """The rows at `index` int64 [n], in that order, repeats allowed."""
+        lengths = self.lengths[index]
+        skip = self.starts[index] - (np.cumsum(lengths) - lengths)
+        return Ragged(self.values[np.arange(int(lengths.sum())) + np.repeat(skip, lengths)], lengths)
+
+    def cut(self, limit: int) -> tuple[Ragged, int]:
+        """Each row's first `limit` values, and how many rows were longer."""
+        longer = int(np.count_nonzero(self.lengths > limit))
+        if not longer:
+            return self, 0
+        return Ragged(self.values[self.position_of < limit], np.minimum(self.lengths, limit)), longer
 
     def sorted_by(self, keys: Ints) -> Ragged:
         """The same rows, each with its values in ascending order of `keys[value]`; equal keys keep their order."""

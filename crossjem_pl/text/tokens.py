@@ -52,32 +52,25 @@ class ShortTextTokenizer:
         Raises:
             ValueError: if a text has no tokens at all (for example only control characters), naming the text.
         """
-        rows = self._lookup(texts)
-        truncated = 0
-        for i, row in enumerate(rows):
-            if len(row) > max_tokens:
-                rows[i] = row[:max_tokens]
-                truncated += 1
-            elif not len(row):
-                raise ValueError(f"the text {texts[i]!r} has no tokens")
-        return Encoded(Ragged.from_rows(rows), truncated)
+        whole = Ragged.from_rows(self._lookup(texts))
+        if not whole.lengths.all():
+            raise ValueError(f"the text {texts[int(np.argmin(whole.lengths))]!r} has no tokens")
+        return Encoded(*whole.cut(max_tokens))
 
     def _lookup(self, texts: Sequence[str]) -> list[Ints]:
         cache = self._cache
-        known = {t: row for t in texts if (row := cache.get(t)) is not None}
-        missing = [t for t in dict.fromkeys(texts) if t not in known]
-        fresh: dict[str, Ints] = {}
-        if missing:
-            backend = self.hf.backend_tokenizer
-            # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
-            backend.no_padding()
-            backend.no_truncation()
-            encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
-            fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
-        known.update(fresh)
-        rows = [known[t] for t in texts]
+        rows = list(map(cache.get, texts))
+        missing = list(dict.fromkeys(text for text, row in zip(texts, rows, strict=True) if row is None))
+        if not missing:
+            return rows  # type: ignore[return-value]
+        backend = self.hf.backend_tokenizer
+        # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
+        backend.no_padding()
+        backend.no_truncation()
+        encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
+        fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
         if self.cache_size:
             cache.update(fresh)
             while len(cache) > self.cache_size:
                 del cache[next(iter(cache))]
-        return rows
+        return [fresh[text] if row is None else row for text, row in zip(texts, rows, strict=True)]

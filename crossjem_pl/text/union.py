@@ -10,6 +10,8 @@ from crossjem_pl.text.ragged import Ints, Ragged
 
 __all__ = ["TokenUnion", "token_union"]
 
+_TABLE = 1 << 22
+
 
 class TokenUnion(NamedTuple):
     """Unions of several groups of items, and flat (item, position) pairs; never an items x tokens mask.
@@ -40,17 +42,36 @@ def token_union(items: Ragged, group_of_item: Ints, groups: int) -> TokenUnion:
     vocabulary = int(items.values.max(initial=0)) + 1
     item_of = items.row_of
     group_of = group_of_item[item_of]
-    keys, inverse = np.unique(group_of * vocabulary + items.values, return_inverse=True)
-    sizes = np.bincount(keys // vocabulary, minlength=groups)
+    first, inverse = _distinct(group_of * vocabulary + items.values, groups * vocabulary)
+    sizes = np.bincount(group_of[first], minlength=groups)
     starts = np.cumsum(sizes) - sizes
     occurrence = inverse - starts[group_of]
 
     width = int(sizes.max(initial=0)) or 1
-    pairs, first = np.unique(item_of * width + occurrence, return_index=True)
+    pair, _ = _distinct(item_of * width + occurrence, len(items.lengths) * width)
     return TokenUnion(
-        tokens=Ragged(keys % vocabulary, sizes),
+        tokens=Ragged(items.values[first], sizes),
         occurrence=occurrence,
-        pair_item=pairs // width,
-        pair_position=pairs % width,
-        pair_first=items.position_of[first],
+        pair_item=item_of[pair],
+        pair_position=occurrence[pair],
+        pair_first=items.position_of[pair],
     )
+
+
+def _distinct(keys: Ints, bound: int) -> tuple[Ints, Ints]:
+    """For keys in [0, bound): where each distinct one occurs first, in ascending order of the keys, and the
+    place of every key among the distinct ones.
+
+    A table over all possible keys is several times as fast as sorting while it is not large.
+    """
+    if bound > _TABLE:
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return first, inverse
+    present = np.zeros(bound, dtype=bool)
+    present[keys] = True
+    distinct = np.flatnonzero(present)
+    table = np.empty(bound, dtype=np.int64)
+    table[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # of equal keys the last assignment stays
+    first = table[distinct]
+    table[distinct] = np.arange(len(distinct))
+    return first, table[keys]

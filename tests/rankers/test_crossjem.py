@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import CrossJEM, LinearHead, QueryHead
+from crossjem_pl.rankers import CrossJEM, LinearHead, QueryHead, crossjem
 from crossjem_pl.rankers.crossjem import JointBatch
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from crossjem_pl.text import plan_passes
@@ -256,6 +256,33 @@ def test_item_layers_name_the_encoders_that_have_them(tmp_path: Path) -> None:
         CrossJEM(folder, None, 1, max_query_tokens=8, max_item_tokens=8, max_union_tokens=64)
 
 
+def test_passes_of_unequal_length_are_encoded_without_much_padding(
+    tiny_bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = build(tiny_bert, QueryHead(), 0, "shared").eval()
+    lists = [one for count in (3, 60, 4, 90, 5) for one in [_of_length(count)]]
+    batch = ranker.collate(lists)
+    in_one = ranker(batch)  # gradients are on
+    shapes: list[tuple[int, ...]] = []
+    encode = crossjem.encode_tokens
+
+    def counted(encoder: nn.Module, input_ids: Tensor, *rest: Any) -> Tensor:
+        shapes.append(tuple(input_ids.shape))
+        return encode(encoder, input_ids, *rest)
+
+    monkeypatch.setattr(crossjem, "encode_tokens", counted)
+    with torch.no_grad():
+        torch.testing.assert_close(ranker(batch), in_one.detach(), **TOLERANCE)
+    assert len(shapes) > 1
+    assert sum(rows for rows, _ in shapes) == len(batch.input_ids)
+    assert sum(rows * width for rows, width in shapes) < 0.7 * batch.input_ids.numel()
+
+
+def _of_length(items: int) -> RankingList:
+    texts = dict.fromkeys(text for one in random_lists(40, seed=items) for text in one.items)
+    return RankingList.from_texts("red shoes", list(texts)[:items])
+
+
 # --- bad arguments -----------------------------------------------------------------------------------------
 
 
@@ -276,7 +303,7 @@ def test_item_layers_name_the_encoders_that_have_them(tmp_path: Path) -> None:
         ({"layers": 3}, "layers=3, but .* has 2"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
         ({"union_positions": "none"}, "union_positions must be one of sequential, shared, got 'none'"),
-        ({"pass_order": "random"}, "pass_order must be one of sorted, given, got 'random'"),
+        ({"pass_order": "random"}, "pass_order must be one of sorted, given, overlap, got 'random'"),
     ],
 )
 def test_limits_that_contradict_are_named(tiny_bert: str, options: dict[str, object], message: str) -> None:

@@ -52,3 +52,19 @@ def test_rows_are_sorted_by_the_keys_of_their_values() -> None:
     rows = Ragged.from_rows([np.array([0, 1, 2]), np.array([], dtype=np.int64), np.array([2, 2, 0])])
     out = rows.sorted_by(np.array([5, 9, 1]))
     assert [out.row(i).tolist() for i in range(3)] == [[2, 0, 1], [], [2, 2, 0]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_are_taken_joined_and_cut(seed: int) -> None:
+    rows = random_rows(seed)
+    packed = ragged(rows)
+    index = np.random.default_rng(seed).integers(0, len(rows), 2 * len(rows))
+    taken = packed.take(index)
+    assert [taken.row(i).tolist() for i in range(len(index))] == [rows[i] for i in index]
+    both = Ragged.joined([packed, taken])
+    assert both.lengths.tolist() == packed.lengths.tolist() + taken.lengths.tolist()
+    assert both.values.tolist() == packed.values.tolist() + taken.values.tolist()
+    for limit in (1, 3, 99):
+        cut, longer = packed.cut(limit)
+        assert [cut.row(i).tolist() for i in range(len(rows))] == [row[:limit] for row in rows]
+        assert longer == sum(len(row) > limit for row in rows)

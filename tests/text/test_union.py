@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crossjem_pl.text import Ragged, token_union
+from crossjem_pl.text import Ragged, token_union, union
 
 
 def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
-    union = token_union(
+    found = token_union(
         Ragged.from_rows([np.array(row, dtype=np.int64) for row in rows]),
         np.array(group_of, dtype=np.int64),
         groups,
@@ -16,8 +16,8 @@ def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
         sorted({t for row, g in zip(rows, group_of, strict=True) if g == group for t in row})
         for group in range(groups)
     ]
-    assert [union.tokens.row(i).tolist() for i in range(groups)] == expected
-    assert union.occurrence.tolist() == [
+    assert [found.tokens.row(i).tolist() for i in range(groups)] == expected
+    assert found.occurrence.tolist() == [
         expected[g].index(t) for row, g in zip(rows, group_of, strict=True) for t in row
     ]
     pairs = [
@@ -25,14 +25,14 @@ def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
         for i, (row, g) in enumerate(zip(rows, group_of, strict=True))
         for token in sorted(set(row))
     ]
-    found = zip(
-        union.pair_item.tolist(), union.pair_position.tolist(), union.pair_first.tolist(), strict=True
-    )
-    assert list(found) == pairs
+    columns = (found.pair_item, found.pair_position, found.pair_first)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == pairs
 
 
+@pytest.mark.parametrize("table", [0, 1 << 22])
 @pytest.mark.parametrize("seed", range(60))
-def test_agrees_with_python_sets(seed: int) -> None:
+def test_agrees_with_python_sets(seed: int, table: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(union, "_TABLE", table)
     random = np.random.default_rng(seed)
     groups = int(random.integers(1, 6))
     count = int(random.integers(1, 25))

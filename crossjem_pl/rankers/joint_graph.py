@@ -1,0 +1,114 @@
+"""CROSS-JEM's tensor part: from padded passes to one score per item."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from crossjem_pl.rankers.exportable import TensorPart
+from crossjem_pl.rankers.heads import ScoringHead
+from crossjem_pl.rankers.item_layers import ItemLayers
+from crossjem_pl.rankers.packed_attention import Packing
+from crossjem_pl.rankers.padded_heads import PaddedTokens, padded_scores
+from crossjem_pl.rankers.pretrained import encode_tokens, has_segments
+
+__all__ = ["joint_axes", "joint_part", "place_in_segment"]
+
+_PASSES = ("passes", "pass_tokens")
+_ITEMS = ("items", "item_tokens")
+
+
+def joint_axes(encoder: nn.Module, shared_positions: bool, item_layers: bool) -> dict[str, tuple[str, ...]]:
+    """The inputs of `joint_part`'s module and their axes, in order."""
+    axes: dict[str, tuple[str, ...]] = {"input_ids": _PASSES, "attention_mask": _PASSES}
+    if has_segments(encoder):
+        axes["segment_ids"] = _PASSES
+    if shared_positions:
+        axes["position_ids"] = _PASSES
+    axes |= {
+        "query_rows": ("passes", "query_tokens"),
+        "query_mask": ("passes", "query_tokens"),
+        "sep_token": ("passes",),
+        "item_pass": ("items",),
+        "item_rows": _ITEMS,
+        "item_mask": _ITEMS,
+        "item_positions": _ITEMS,
+    }
+    if item_layers:
+        axes |= dict.fromkeys(("own_token", "own_position", "own_flat"), ("all_item_tokens",))
+    return axes
+
+
+def joint_part(
+    encoder: nn.Module,
+    head: ScoringHead,
+    item_layers: ItemLayers | None,
+    shared_positions: bool,
+    max_item_tokens: int,
+) -> TensorPart:
+    """The tensor part of a CROSS-JEM ranker with these components; see `PaddedTokens` for the inputs.
+
+    Raises:
+        ValueError: for a head that has no padded form.
+    """
+    if padded_scores.dispatch(type(head)) is padded_scores.dispatch(object):
+        padded_scores(head, None)  # type: ignore[arg-type]  # raises, naming the head
+    axes = joint_axes(encoder, shared_positions, item_layers is not None)
+    return TensorPart(_JointGraph(encoder, head, item_layers, max_item_tokens), axes)
+
+
+def place_in_segment(segment: Tensor, segments: int) -> Tensor:
+    """How many entries of the same segment stand before each entry of `segment`, ascending int64 [n]."""
+    counts = torch.bincount(segment, minlength=segments)
+    return torch.arange(len(segment), device=segment.device) - (counts.cumsum(0) - counts)[segment]
+
+
+class _JointGraph(nn.Module):
+    def __init__(
+        self, encoder: nn.Module, head: ScoringHead, item_layers: ItemLayers | None, max_item_tokens: int
+    ) -> None:
+        super().__init__()
+        self.encoder, self.head, self.item_layers = encoder, head, item_layers
+        self.max_item_tokens = max_item_tokens
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        query_rows: Tensor,
+        query_mask: Tensor,
+        sep_token: Tensor,
+        item_pass: Tensor,
+        item_rows: Tensor,
+        item_mask: Tensor,
+        item_positions: Tensor,
+        segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        own_token: Tensor | None = None,
+        own_position: Tensor | None = None,
+        own_flat: Tensor | None = None,
+    ) -> Tensor:
+        hidden = encode_tokens(self.encoder, input_ids, attention_mask, segment_ids, position_ids).float()
+        own = None
+        if self.item_layers is not None:
+            assert own_token is not None
+            assert own_position is not None
+            assert own_flat is not None
+            packing = Packing(item_rows, item_mask, own_flat)
+            states = hidden.flatten(0, 1)[own_token] + self.item_layers.positions(own_position)
+            for layer in self.item_layers.layers:
+                states = layer(states.unsqueeze(0), attention_mask=None, packing=packing)[0]
+            own = states
+        tokens = PaddedTokens(
+            hidden,
+            query_rows,
+            query_mask,
+            sep_token,
+            item_pass,
+            own,
+            item_rows,
+            item_mask,
+            item_positions,
+            self.max_item_tokens,
+        )
+        return padded_scores(self.head, tokens).to(torch.float32)

@@ -1,0 +1,114 @@
+"""`crossjem export` from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossjem_pl.cli import export as command
+from crossjem_pl.cli import main
+from crossjem_pl.data.formats import write_lists
+from crossjem_pl.evaluation.threshold import choose_threshold, write_threshold
+from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.export import write
+from crossjem_pl.rankers import DPR, MonoBERT, Ranker
+from crossjem_pl.rankers.folder import save_ranker
+from tests.conftest import example_lists
+
+
+@pytest.fixture(scope="module")
+def model(tiny_bert: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with a threshold."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    ranker = MonoBERT(tiny_bert, max_query_tokens=16, max_item_tokens=16)
+    save_ranker(ranker, folder)
+    lists = example_lists(6)
+    write_threshold(choose_threshold(lists, Reranker(ranker, "cpu").score(lists), ranker), folder)
+    return folder
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    path = tmp_path / "samples.jsonl"
+    write_lists(example_lists(4, seed=9), path)
+    return path
+
+
+def test_it_writes_compares_and_keeps_the_threshold(
+    model: Path, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "onnx"
+    options = ["--lists", str(samples), "--samples", "3"]
+    assert main(["export", str(model), "--to", "onnx", "--out", str(out), *options]) == 0
+    printed = capsys.readouterr().out
+    for part in ("3 lists", "torch float32", "onnx float32", "weights, MB", "as fast", f"Wrote {out}"):
+        assert part in printed
+    exported, original = Reranker.from_pretrained(out), Reranker.from_pretrained(model, "cpu")
+    assert exported.threshold is not None
+    assert original.threshold is not None
+    assert exported.threshold.threshold == original.threshold.threshold
+    assert main(["rank", str(out), "red shoes", "boots", "sofa"]) == 0
+
+
+def test_int8_scores_get_no_threshold_of_others(
+    model: Path, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "openvino"
+    arguments = ["--to", "openvino", "--int8", "--out", str(out), "--lists", str(samples)]
+    assert main(["export", str(model), *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "openvino int8" in printed
+    assert f"crossjem threshold {out}" in printed
+    assert Reranker.from_pretrained(out).threshold is None
+
+
+def test_an_export_that_scores_otherwise_is_refused(
+    model: Path,
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = write._write_graph
+
+    def wrong(ranker: Ranker, path: Path) -> None:
+        with torch.no_grad():
+            ranker.model.classifier.bias.add_(1.0)  # type: ignore[union-attr, operator]
+            trace(ranker, path)
+            ranker.model.classifier.bias.sub_(1.0)  # type: ignore[union-attr, operator]
+
+    monkeypatch.setattr(write, "_write_graph", wrong)
+    out = str(tmp_path / "wrong")
+    assert main(["export", str(model), "--to", "onnx", "--out", out, "--lists", str(samples)]) == 2
+    assert "must not be used" in capsys.readouterr().err
+
+
+def test_the_default_samples_are_simulated() -> None:
+    assert [len(one) for one in command._samples(None, 2)] == [100, 100]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--to", "onnx", "--samples", "0"], "--samples"),
+        (["--to", "onnx", "--lists", "/no/lists.jsonl"], "/no/lists.jsonl"),
+    ],
+)
+def test_mistakes_are_named(
+    arguments: list[str], named: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(model), "--out", str(tmp_path / "out"), *arguments]) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_rankers_are_refused(
+    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_ranker(DPR(tiny_bert, max_query_tokens=16, max_item_tokens=16), tmp_path / "dual")
+    out = str(tmp_path / "out")
+    assert main(["export", str(tmp_path / "dual"), "--to", "onnx", "--out", out]) == 2
+    assert "dpr cannot be exported; crossjem and monobert can" in capsys.readouterr().err

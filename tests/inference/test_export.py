@@ -1,0 +1,380 @@
+"""Exported rankers score what torch scores."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+
+from crossjem_pl.evaluation.threshold import weights_sha256
+from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.export import write
+from crossjem_pl.inference.export.backends import BACKENDS
+from crossjem_pl.inference.export.comparison import compare_models
+from crossjem_pl.inference.export.description import read_description
+from crossjem_pl.inference.export.ranker import load_exported
+from crossjem_pl.inference.export.write import export_ranker
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import (
+    BM25,
+    DPR,
+    CrossJEM,
+    LinearHead,
+    MaxSimHead,
+    MonoBERT,
+    QueryHead,
+    Ranker,
+    ScoringHead,
+)
+from tests.conftest import example_lists
+from tests.rankers import encoder_families
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+SMALL: dict[str, Any] = {"max_items_per_pass": 6, "max_union_tokens": 24, **LIMITS}
+BUILDERS: dict[str, Callable[[str], Ranker]] = {
+    "linear-sequential": lambda bert: CrossJEM(bert, LinearHead(), 0, **SMALL),
+    "linear-all-options": lambda bert: CrossJEM(bert, LinearHead(True, True, False), 0, "shared", **SMALL),
+    "linear-positions-item-layer": lambda bert: CrossJEM(bert, LinearHead(True), 1, **SMALL),
+    "query": lambda bert: CrossJEM(bert, QueryHead(), 0, "shared", **SMALL),
+    "query-item-layer": lambda bert: CrossJEM(bert, QueryHead(), 1, "shared", **SMALL),
+    "maxsim": lambda bert: CrossJEM(bert, MaxSimHead(), 0, "shared", **SMALL),
+    "maxsim-linear-item-layers": lambda bert: CrossJEM(bert, MaxSimHead(linear=True), 2, "shared", **SMALL),
+    "monobert": lambda bert: MonoBERT(bert, pairs_per_pass=7, **LIMITS),
+}
+ITEMS = ["blue boots", "red shoes", "a cheap flight to paris", "shoe store", "dog food"]
+
+
+def build(name: str, bert: str) -> Any:
+    """The ranker in eval mode, with weights large enough for every part to show in the scores."""
+    torch.manual_seed(0)
+    ranker = BUILDERS[name](bert).eval()
+    for parameter in ranker.parameters():
+        if parameter.ndim == 2:
+            parameter.data.mul_(3.0)
+    return ranker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traced_once() -> Iterator[None]:
+    """Keeps the graphs of the rankers that were exported before: tracing takes seconds."""
+    kept: dict[str, bytes] = {}
+    trace = write._write_graph
+
+    def cached(ranker: Ranker, path: Path) -> None:
+        key = weights_sha256(ranker) + json.dumps(ranker.init_args)
+        if key not in kept:
+            trace(ranker, path)
+            kept[key] = path.read_bytes()
+        path.write_bytes(kept[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "_write_graph", cached)
+        yield
+
+
+def shapes() -> list[list[RankingList]]:
+    """One list of one item, batches of one, several passes, uneven lists."""
+    one = [
+        RankingList.from_texts("car", ["dog"]),
+        RankingList.from_texts("red shoe near me", ["boots in paris"]),
+    ]
+    return [
+        one[:1],
+        one,
+        *(example_lists(n, seed, most) for seed, n, most in ((1, 1, 3), (2, 5, 9), (3, 2, 60))),
+    ]
+
+
+def same_scores(ranker: Ranker, exported: Ranker) -> None:
+    for lists in shapes():
+        with torch.no_grad():
+            expected = ranker(ranker.collate(lists))
+        found = exported(exported.collate(lists))
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def ranker(tiny_bert: str) -> CrossJEM:
+    return build("query-item-layer", tiny_bert)
+
+
+@pytest.fixture(scope="module", params=sorted(BACKENDS))
+def folder(
+    request: pytest.FixtureRequest, ranker: CrossJEM, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    made: Path = tmp_path_factory.mktemp(request.param) / "exported"
+    export_ranker(ranker, made, request.param, model="the model")
+    return made
+
+
+# --- the tensor part ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_tensor_part_is_the_forward_pass(name: str, tiny_bert: str) -> None:
+    ranker = build(name, tiny_bert)
+    part = ranker.tensor_part()
+    for lists in shapes():
+        batch = ranker.collate(lists)
+        runs = ranker.tensor_inputs(batch)
+        for inputs in runs:
+            assert list(inputs) == list(part.axes)
+            sizes: dict[str, int] = {}
+            for key, value in inputs.items():
+                for axis, size in zip(part.axes[key], value.shape, strict=True):
+                    assert sizes.setdefault(axis, size) == size, f"{key}: {axis}"
+        with torch.no_grad():
+            found = ranker.tensor_scores(batch, [part.module(**inputs) for inputs in runs])
+            torch.testing.assert_close(found, ranker(batch), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("to", sorted(BACKENDS))
+@pytest.mark.parametrize("name", BUILDERS)
+def test_exported_scores_equal_torchs(name: str, to: str, tiny_bert: str, tmp_path: Path) -> None:
+    ranker = build(name, tiny_bert)
+    export_ranker(ranker, tmp_path, to)
+    same_scores(ranker, load_exported(tmp_path))
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])
+def test_other_families_score_the_same(family: str, tmp_path: Path) -> None:
+    encoder = encoder_families.write(tmp_path / "encoder", family)
+    ranker = CrossJEM(encoder, QueryHead(), max_items_per_pass=6, max_union_tokens=40, **LIMITS).eval()
+    export_ranker(ranker, tmp_path / "out")
+    same_scores(ranker, load_exported(tmp_path / "out"))
+
+
+def test_every_axis_of_the_graph_is_dynamic(ranker: CrossJEM, tmp_path: Path) -> None:
+    export_ranker(ranker, tmp_path)
+    graph = onnx.load(str(tmp_path / "model.onnx")).graph
+    axes = {i.name: tuple(d.dim_param for d in i.type.tensor_type.shape.dim) for i in graph.input}
+    assert axes == ranker.tensor_part().axes
+
+
+def test_a_head_without_a_padded_form_is_refused(tiny_bert: str, tmp_path: Path) -> None:
+    class OwnHead(ScoringHead):
+        def forward(self, tokens: Any) -> Any: ...
+        def contributions(self, tokens: Any) -> Any: ...
+
+    with pytest.raises(ValueError, match="OwnHead cannot be exported"):
+        export_ranker(CrossJEM(tiny_bert, OwnHead({}), **SMALL), tmp_path)
+
+
+@pytest.mark.parametrize("make", [lambda bert: DPR(bert, **LIMITS), lambda bert: BM25()])
+def test_other_rankers_are_refused(make: Callable[[str], Ranker], tiny_bert: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be exported; crossjem and monobert can"):
+        export_ranker(make(tiny_bert), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_axes_of_size_one_are_traced_with_two() -> None:
+    inputs = {"a": torch.tensor([[1, 2, 3]]), "b": torch.tensor([4]), "c": torch.tensor([5, 6, 7])}
+    axes = {"a": ("x", "y"), "b": ("x",), "c": ("y",)}
+    found = {name: value.tolist() for name, value in write._without_ones(inputs, axes).items()}
+    assert found == {"a": [[1, 2, 3], [1, 2, 3]], "b": [4, 4], "c": [5, 6, 7]}
+
+
+def test_export_leaves_the_ranker_as_it_was(tiny_bert: str, tmp_path: Path) -> None:
+    ranker = build("monobert", tiny_bert).train()
+    ranker.model.dropout.eval()
+    before = [module.training for module in ranker.modules()]
+    export_ranker(ranker, tmp_path)
+    assert [module.training for module in ranker.modules()] == before
+    assert True in before
+    assert False in before
+
+
+# --- the folder --------------------------------------------------------------------------------------------
+
+
+def test_a_reranker_finds_out_what_the_folder_holds(ranker: CrossJEM, folder: Path) -> None:
+    expected = Reranker(ranker, "cpu").rank("red running shoes", ITEMS)
+    backend = read_description(folder).backend
+    for asked in (None, backend):
+        exported = Reranker.from_pretrained(folder, backend=asked)
+        ranked = exported.rank("red running shoes", ITEMS)
+        assert [item.index for item in ranked] == [item.index for item in expected]
+        assert [item.score for item in ranked] == pytest.approx([item.score for item in expected], abs=1e-4)
+        assert exported.device.type == "cpu"
+
+
+def test_texts_that_are_cut_are_counted(folder: Path) -> None:
+    exported = Reranker.from_pretrained(folder)
+    exported.rank("red shoes", ["shoes " * 40, "boots"])
+    assert exported.truncated == 1
+
+
+def test_the_description_says_what_it_was_made_from(ranker: CrossJEM, folder: Path) -> None:
+    found = read_description(folder)
+    assert (found.ranker, found.model, found.precision) == ("crossjem", "the model", "float32")
+    assert found.weights_sha256 == weights_sha256(ranker)
+    assert found.versions["torch"] == torch.__version__
+    assert set(found.files) == set(BACKENDS[found.backend].files)
+    assert not (folder / "model.safetensors").exists()
+
+
+def test_threads_rank_at_once(ranker: CrossJEM, folder: Path) -> None:
+    exported, original = Reranker.from_pretrained(folder), Reranker(ranker, "cpu")
+    lists = example_lists(24, seed=5)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda one: exported.score([one])[0], lists))
+    for one, scores in zip(lists, found, strict=True):
+        torch.testing.assert_close(scores, original.score([one])[0], rtol=1e-4, atol=1e-4)
+
+
+def test_exported_models_do_not_explain_or_save(folder: Path, tmp_path: Path) -> None:
+    exported = Reranker.from_pretrained(folder)
+    with pytest.raises(ValueError, match="load 'the model'"):
+        exported.explain("red shoes", ITEMS)
+    with pytest.raises(ValueError, match="copy its folder"):
+        exported.save_pretrained(tmp_path)
+
+
+def test_the_wrong_backend_device_or_precision_is_named(folder: Path, tiny_bert: str) -> None:
+    other = next(name for name in BACKENDS if name != read_description(folder).backend)
+    for backend in (other, "torch"):
+        with pytest.raises(ValueError, match=f"not for {backend}"):
+            Reranker.from_pretrained(folder, backend=backend)
+    with pytest.raises(ValueError, match="tensorflow"):
+        Reranker.from_pretrained(folder, backend="tensorflow")
+    with pytest.raises(ValueError, match="run on the CPU, not on cuda"):
+        Reranker.from_pretrained(folder, device="cuda")
+    with pytest.raises(ValueError, match="not in float16"):
+        Reranker.from_pretrained(folder, precision="float16")
+    with pytest.raises(ValueError, match=f"crossjem export .* --to {other}"):
+        Reranker.from_pretrained(tiny_bert, backend=other)
+
+
+def test_openvino_computes_in_bfloat16_where_asked(ranker: CrossJEM, tmp_path: Path) -> None:
+    export_ranker(ranker, tmp_path, "openvino")
+    exported = Reranker.from_pretrained(tmp_path, precision="bfloat16")
+    found = compare_models(Reranker(ranker, "cpu"), exported, example_lists(4), rounds=1)
+    assert found.difference < 0.2 * found.largest
+
+
+def test_a_changed_file_is_noticed(ranker: CrossJEM, tmp_path: Path) -> None:
+    export_ranker(ranker, tmp_path)
+    graph = tmp_path / "model.onnx"
+    graph.write_bytes(graph.read_bytes() + b" ")
+    with pytest.raises(ValueError, match=r"model\.onnx: SHA-256"):
+        load_exported(tmp_path)
+    graph.unlink()
+    with pytest.raises(ValueError, match=r"names the file model\.onnx, which is missing"):
+        load_exported(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"format": 99}, "field 'format'"),
+        ({"files": "model.onnx"}, "field 'files'"),
+        ({"ranker": "no-such"}, "unknown ranker 'no-such'"),
+        ({"ranker": "bm25", "init_args": {}}, "bm25 is not a ranker that can be exported"),
+        ({"backend": "no-such"}, "no backend 'no-such'"),
+    ],
+)
+def test_a_damaged_description_is_named(
+    change: dict[str, Any], named: str, folder: Path, tmp_path: Path
+) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=named):
+        Reranker.from_pretrained(tmp_path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"export\.json: not JSON"):
+        Reranker.from_pretrained(tmp_path)
+
+
+def test_an_export_replaces_an_export_and_nothing_else(ranker: CrossJEM, tmp_path: Path) -> None:
+    export_ranker(ranker, tmp_path / "a", "openvino")
+    (tmp_path / "a" / "threshold.json").write_text("{}")
+    export_ranker(ranker, tmp_path / "a", "onnx")
+    assert not {"model.xml", "model.bin", "threshold.json"} & {p.name for p in (tmp_path / "a").iterdir()}
+    same_scores(ranker, load_exported(tmp_path / "a"))
+    Reranker(ranker, "cpu").save_pretrained(tmp_path / "model")
+    kept = sorted(p.name for p in (tmp_path / "model").iterdir())
+    with pytest.raises(ValueError, match="holds other files"):
+        export_ranker(ranker, tmp_path / "model")
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == kept
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="is a file"):
+        export_ranker(ranker, tmp_path / "file")
+
+
+# --- int8 --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", sorted(BACKENDS))
+@pytest.mark.parametrize("name", BUILDERS)
+def test_int8_ranks_alike_in_a_smaller_file(name: str, to: str, tiny_bert: str, tmp_path: Path) -> None:
+    ranker = build(name, tiny_bert)
+    sizes = {}
+    for int8 in (False, True):
+        folder = tmp_path / str(int8)
+        description = export_ranker(ranker, folder, to, int8)
+        assert description.precision == ("int8" if int8 else "float32")
+        # onnx has one file; OpenVINO's weights are in the last
+        sizes[int8] = (folder / BACKENDS[to].files[-1]).stat().st_size
+    assert sizes[True] < sizes[False]
+    original, exported = Reranker(ranker, "cpu"), Reranker.from_pretrained(tmp_path / "True")
+    lists = [one for one in example_lists(12, seed=4, most_items=40) if len(one) >= 10]
+    found = compare_models(original, exported, lists, rounds=1)
+    assert 0 < found.difference < 0.2 * found.largest
+    assert found.spearman > 0.9
+
+
+# --- without the extra -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["onnxscript", "onnxruntime"])
+def test_a_missing_package_names_the_extra(
+    missing: str, ranker: CrossJEM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.import_module
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ImportError(f"No module named {name!r}")
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(ImportError, match=rf"{missing} .*pip install 'crossjem_pl\[export\]'"):
+        export_ranker(ranker, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_torch_models_load_without_the_extra(
+    ranker: CrossJEM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Reranker(ranker, "cpu").save_pretrained(tmp_path)
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **options: Any) -> Any:
+        if name.partition(".")[0] in ("onnx", "onnxruntime", "onnxscript", "openvino"):
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert len(Reranker.from_pretrained(tmp_path, "cpu", backend="torch").rank("red shoes", ITEMS)) == 5
+
+
+def test_comparing_needs_lists_and_rounds(ranker: CrossJEM) -> None:
+    same = Reranker(ranker, "cpu")
+    for lists, rounds in (([], 1), (example_lists(1), 0)):
+        with pytest.raises(ValueError, match="nothing to compare"):
+            compare_models(same, same, lists, rounds)
+    found = compare_models(same, same, example_lists(3), rounds=1)
+    assert found.difference == 0
+    assert found.spearman == pytest.approx(1)
+    assert min(found.milliseconds) > 0
