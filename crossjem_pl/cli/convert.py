@@ -24,6 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", type=int, metavar="K", help="only the best K items of a TREC run's queries"
     )
+    parser.add_argument(
+        "--shard-size",
+        type=int,
+        metavar="N",
+        help="write a folder of Parquet shards of N lists, for streaming",
+    )
+    parser.add_argument(
+        "--teacher-scores",
+        type=Path,
+        metavar="PATH",
+        help="scores that crossjem teach wrote for these lists, a file or a folder; they become the lists' scores",
+    )
 
 
 def run(args: argparse.Namespace) -> None:

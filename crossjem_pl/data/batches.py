@@ -1,12 +1,13 @@
-"""Batches of ranking lists and the loader that yields them, reproducible and resumable in mid-epoch."""
+"""Batches of ranking lists and the loaders that yield them, reproducible and resumable in mid-epoch."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from crossjem_pl.data.sampler import ItemSampler
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, Ranker, TensorRecord
 
-__all__ = ["ListBatch", "ListLoader", "collate_lists"]
+__all__ = ["BatchLoader", "ListBatch", "ListLoader", "collate_lists", "draw_and_collate"]
 
 
 @dataclass
@@ -70,16 +71,22 @@ def _numbers(lists: Sequence[RankingList], field: str, width: int) -> Tensor | N
     return out
 
 
-class ListLoader:
-    """Yields `ListBatch`es of lists held in memory.
+def draw_and_collate(
+    lists: Sequence[tuple[int, RankingList]], ranker: Ranker, sampler: ItemSampler | None, epoch: int
+) -> ListBatch:
+    """One batch of (position in the source, list), with the items that `sampler` draws, or with all."""
+    if sampler is None:
+        return collate_lists([one for _, one in lists], ranker)
+    drawn = [sampler.draw(one, ranker, epoch, position) for position, one in lists]
+    return collate_lists([one for one, _ in drawn], ranker, sum(left_out for _, left_out in drawn))
 
-    The order of an epoch and the items drawn are pure functions of (seed, epoch): every rank takes its slice, the
-    last ones filled up with lists from the start so that all ranks make the same number of steps (an evaluation
-    de-duplicates by query id). The state dict counts the batches handed out, so that a run resumes in mid-epoch
-    with exactly the batches that it has not seen.
+
+class BatchLoader(ABC):
+    """Yields the `ListBatch`es of one rank and counts those handed out, so that a run resumes in mid-epoch.
+
+    A subclass says what the batches of an epoch are, as a pure function of the seed and the epoch.
 
     Args:
-        lists: all lists of the stage.
         ranker: whose `collate` makes the batches.
         batch_size: lists per batch and rank.
         sampler: draws items (training), or None for all items (evaluation).
@@ -92,7 +99,6 @@ class ListLoader:
 
     def __init__(
         self,
-        lists: Sequence[RankingList],
         ranker: Ranker,
         batch_size: int,
         *,
@@ -104,7 +110,7 @@ class ListLoader:
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        self.lists, self.ranker, self.batch_size = lists, ranker, batch_size
+        self.ranker, self.batch_size = ranker, batch_size
         self.item_sampler, self.shuffle, self.seed = sampler, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.num_workers, self.pin_memory = num_workers, pin_memory
@@ -112,16 +118,29 @@ class ListLoader:
         self._handed_out = 0
         self._start = 0
 
+    @property
+    @abstractmethod
+    def total(self) -> int:
+        """Lists of all ranks."""
+
+    @abstractmethod
+    def _dataset(self) -> Dataset[ListBatch]:
+        """Makes a batch of what `_batches` yields; works in the workers."""
+
+    @abstractmethod
+    def _batches(self, first: int) -> Iterable[Any]:
+        """What batch number `first` of the epoch is made of, and those after it; stays in this process."""
+
     def __len__(self) -> int:
-        return math.ceil(math.ceil(len(self.lists) / self.world_size) / self.batch_size)
+        return math.ceil(math.ceil(self.total / self.world_size) / self.batch_size)
 
     @property
-    def sampler(self) -> ListLoader:
+    def sampler(self) -> Self:
         """The object whose `set_epoch` the trainer calls before every epoch."""
         return self
 
     @property
-    def batch_sampler(self) -> ListLoader:
+    def batch_sampler(self) -> Self:
         """The same object again: the trainer looks at both names."""
         return self
 
@@ -135,11 +154,11 @@ class ListLoader:
         self._start = int(state.get("handed_out", 0)) % max(len(self), 1)
 
     def __iter__(self) -> Iterator[ListBatch]:
-        batches = self._batches()
         self._handed_out, self._start = self._start, 0
         loader: DataLoader[ListBatch] = DataLoader(
-            _Batches(self, batches[self._handed_out :]),
+            self._dataset(),
             batch_size=None,
+            sampler=self._batches(self._handed_out),
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             generator=torch.Generator().manual_seed(self.seed),  # leaves the global generator alone
@@ -149,30 +168,51 @@ class ListLoader:
             self._handed_out += 1
             yield batch
 
-    def _batches(self) -> list[list[int]]:
+
+class ListLoader(BatchLoader):
+    """Yields `ListBatch`es of lists held in memory.
+
+    The order of an epoch and the items drawn are pure functions of (seed, epoch): every rank takes its slice, the
+    last ones filled up with lists from the start so that all ranks make the same number of steps (an evaluation
+    de-duplicates by query id). The state dict counts the batches handed out, so that a run resumes in mid-epoch
+    with exactly the batches that it has not seen.
+
+    Args:
+        lists: all lists of the stage.
+        ranker, batch_size, sampler, shuffle, seed, rank, world_size, num_workers, pin_memory: see `BatchLoader`.
+    """
+
+    def __init__(self, lists: Sequence[RankingList], ranker: Ranker, batch_size: int, **options: Any) -> None:
+        super().__init__(ranker, batch_size, **options)
+        self.lists = lists
+
+    @property
+    def total(self) -> int:
+        return len(self.lists)
+
+    def _dataset(self) -> Dataset[ListBatch]:
+        return _PositionBatches(self)
+
+    def _batches(self, first: int) -> list[list[int]]:
         order = np.arange(len(self.lists))
         if self.shuffle:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(order)
         total = math.ceil(len(order) / self.world_size) * self.world_size
         own = np.resize(order, total)[self.rank :: self.world_size]
-        return [own[i : i + self.batch_size].tolist() for i in range(0, len(own), self.batch_size)]
+        batches = range(first * self.batch_size, len(own), self.batch_size)
+        return [own[i : i + self.batch_size].tolist() for i in batches]
 
 
-class _Batches(Dataset[ListBatch]):
-    """The batches that are left of an epoch; element i tokenises batch i."""
+class _PositionBatches(Dataset[ListBatch]):
+    """Asked for the positions of a batch, tokenises its lists."""
 
-    def __init__(self, loader: ListLoader, batches: list[list[int]]) -> None:
+    def __init__(self, loader: ListLoader) -> None:
         self.lists, self.ranker, self.item_sampler = loader.lists, loader.ranker, loader.item_sampler
-        self.epoch, self.batches = loader.epoch, batches
+        self.epoch = loader.epoch
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, i: int) -> ListBatch:
-        if self.item_sampler is None:
-            return collate_lists([self.lists[j] for j in self.batches[i]], self.ranker)
-        drawn = [self.item_sampler.draw(self.lists[j], self.ranker, self.epoch, j) for j in self.batches[i]]
-        return collate_lists([one for one, _ in drawn], self.ranker, sum(left_out for _, left_out in drawn))
+    def __getitem__(self, positions: list[int]) -> ListBatch:
+        lists = [(position, self.lists[position]) for position in positions]
+        return draw_and_collate(lists, self.ranker, self.item_sampler, self.epoch)
 
 
 def _quiet_tokenizers(_: int) -> None:

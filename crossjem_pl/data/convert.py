@@ -16,6 +16,8 @@ from crossjem_pl.data.formats import (
     write_lists,
 )
 from crossjem_pl.data.formats.files import ending, existing
+from crossjem_pl.data.shards import write_shards
+from crossjem_pl.data.teacher_stream import merge_scores
 from crossjem_pl.lists import RankingList
 
 __all__ = ["SOURCES", "ConvertReport", "convert"]
@@ -92,14 +94,16 @@ def convert(
     labels_field: str | None = "labels",
     scores_field: str | None = "scores",
     depth: int | None = None,
+    shard_size: int | None = None,
+    teacher_scores: Path | None = None,
 ) -> ConvertReport:
     """Reads lists from `source` and writes them to `target`, in bounded memory.
 
-    `target` appears whole or not at all.
+    `target` appears whole or not at all (a folder of shards is refused by readers that stream until it is whole).
 
     Args:
         source: file or folder of shards, or a TREC run.
-        target: file to write.
+        target: file to write, or with `shard_size` a folder.
         from_format: "canonical", "mteb", "columns", "trec", or "auto": "trec" if `queries` or `items` is
             given, else by the columns.
         to_format: "canonical", "run", "qrels", or "auto": by the ending of `target`.
@@ -110,16 +114,24 @@ def convert(
         scores_field: column read as the scores, None for none (of a run: whether its scores are kept).
         depth: keep the first `depth` items of each list: a run's best, else the first of the row (an MTEB row
             has no order, so there it is refused).
+        shard_size: write a folder of Parquet shards of so many lists, see `write_shards`.
+        teacher_scores: Parquet of `query_id, item_id, score` in the order of the lists, or a folder of such files; its
+            scores replace those of the lists, see `merge_scores`.
 
     Raises:
         FileNotFoundError: names a file that does not exist.
         ValueError: names file, line and field of what is malformed, or the arguments that do not go together.
     """
     source, target = existing(source), Path(target)
-    to_format = target_format(target, to_format)
+    if shard_size is None:
+        to_format = target_format(target, to_format)
+    elif to_format in ("auto", "canonical"):
+        to_format = "canonical"
+    else:
+        raise ValueError(f"{target}: shards are in the canonical format, not in {to_format!r}")
     if from_format not in ("auto", *SOURCES):
         raise ValueError(f"unknown format to read {from_format!r}; there are: auto, {', '.join(SOURCES)}")
-    for file in (source, queries, items, qrels):
+    for file in (source, queries, items, qrels, teacher_scores):
         if file is not None and target.exists() and Path(file).exists() and target.samefile(file):
             raise ValueError(f"{target}: the target is one of the files to read")
     if source.is_dir() and target.parent.resolve() == source.resolve():
@@ -149,9 +161,14 @@ def convert(
         lists = read_lists(
             source, from_format, labels_field=labels_field, scores_field=scores_field, counts=counts
         )
+    if teacher_scores is not None:
+        lists = merge_scores(lists, teacher_scores)
     kept = _Kept(lists, depth, labels_field is not None, scores_field is not None, counts)
     # every reader has checked that no query id occurs twice
-    write_lists(kept, target, to_format, unique=False)
+    if shard_size is None:
+        write_lists(kept, target, to_format, unique=False)
+    else:
+        write_shards(kept, target, shard_size)
     return ConvertReport(
         source,
         target,

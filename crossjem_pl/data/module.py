@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from lightning import LightningDataModule, Trainer
 
-from crossjem_pl.data.batches import ListLoader
+from crossjem_pl.data.batches import BatchLoader, ListLoader
 from crossjem_pl.data.sampler import ItemSampler
 from crossjem_pl.data.sources import FileSource, ListSource
+from crossjem_pl.data.streaming import StreamingLoader
 from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
@@ -33,11 +36,12 @@ class RankingDataModule(LightningDataModule):
         seed: seed of the order and of the draws.
         num_workers: processes that tokenise; 0 tokenises in the main one.
         teacher_scores: Parquet file of `query_id, item_id, score` that `crossjem teach` wrote; its scores replace
-            those of the training lists.
+            those of the training lists. Lists that stream carry their scores in the shards instead.
         allow_missing_scores: leave out training items that the teacher did not score, instead of an error.
 
     Raises:
-        ValueError: for a stage without a source, or a list of a source that is not valid.
+        ValueError: for a stage without a source, a list of a source that is not valid, or `teacher_scores` with
+            training lists that stream.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class RankingDataModule(LightningDataModule):
         self.seed, self.num_workers = seed, num_workers
         self.teacher_scores, self.allow_missing_scores = teacher_scores, allow_missing_scores
         self._lists: dict[str, list[RankingList]] = {}
-        self._train_loader: ListLoader | None = None
+        self._train_loader: BatchLoader | None = None
         self._resume_from: dict[str, Any] = {}
 
     def prepare_data(self) -> None:
@@ -79,11 +83,23 @@ class RankingDataModule(LightningDataModule):
             source.prepare()
 
     def lists(self, stage: Stage) -> list[RankingList]:
-        """The lists of a stage, read at the first call."""
+        """The lists of a stage in memory, read at the first call.
+
+        Evaluation lists that stream are read too, for the reports, and not kept.
+
+        Raises:
+            ValueError: if there are none, or they are training lists that stream.
+        """
         if stage not in self._lists:
-            if stage not in self.sources:
-                raise ValueError(f"no lists for this stage: set data.{stage} to a file or a source")
-            lists = list(self.sources[stage].read(self.root))
+            streams = self._source(stage).stream(self.root) is not None
+            if streams and stage == "train":
+                raise ValueError(
+                    "data.train streams, so its lists are not in memory; what has to see all of them, as the "
+                    "mining of hard negatives does, needs a path or a FileSource"
+                )
+            lists = list(self._source(stage).read(self.root))
+            if streams:
+                return lists
             if not lists:
                 raise ValueError(f"the source of data.{stage} gave no lists")
             if stage == "train" and self.teacher_scores is not None:
@@ -91,20 +107,29 @@ class RankingDataModule(LightningDataModule):
             self._lists[stage] = lists
         return self._lists[stage]
 
-    def item_texts(self) -> list[str]:
-        """The distinct item texts of all stages: the corpus."""
-        stages: tuple[Stage, ...] = ("train", "val", "test", "predict")
-        return list(
-            dict.fromkeys(
-                text
-                for stage in stages
-                if stage in self.sources
-                for one in self.lists(stage)
-                for text in one.items
-            )
-        )
+    def item_texts(self) -> Iterable[str]:
+        """The distinct item texts of all stages: the corpus.
 
-    def train_dataloader(self) -> ListLoader:
+        With a stage that streams, an iterator that reads it once from front to back and holds 16 bytes of digest a
+        distinct text (about 100 with Python's overhead) instead of the lists.
+        """
+        stages: tuple[Stage, ...] = ("train", "val", "test", "predict")
+        given = [stage for stage in stages if stage in self.sources]
+        if any(self.sources[stage].stream(self.root) is not None for stage in given):
+            return self._streamed_texts(given)
+        return list(dict.fromkeys(text for stage in given for one in self.lists(stage) for text in one.items))
+
+    def _streamed_texts(self, stages: list[Stage]) -> Iterator[str]:
+        seen: set[bytes] = set()
+        for stage in stages:
+            for one in self.sources[stage].read(self.root):
+                for text in one.items:
+                    digest = blake2b(text.encode(), digest_size=16).digest()
+                    if digest not in seen:
+                        seen.add(digest)
+                        yield text
+
+    def train_dataloader(self) -> BatchLoader:
         self._train_loader = self._loader("train", self.batch_size, sampler=self.item_sampler, shuffle=True)
         self._train_loader.load_state_dict(self._resume_from)
         return self._train_loader
@@ -122,35 +147,47 @@ class RankingDataModule(LightningDataModule):
         if self._train_loader is not None:
             self._train_loader.load_state_dict(state_dict)
 
-    def val_dataloader(self) -> ListLoader | list[ListLoader]:
+    def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
         if "val" not in self.sources and self._trainer().state.fn == "fit":
             return []  # training without validation lists
         return self._loader("val", self.eval_batch_size)
 
-    def test_dataloader(self) -> ListLoader:
+    def test_dataloader(self) -> BatchLoader:
         return self._loader("test" if "test" in self.sources else "val", self.eval_batch_size)
 
-    def predict_dataloader(self) -> ListLoader:
+    def predict_dataloader(self) -> BatchLoader:
         return self._loader("predict", self.eval_batch_size)
 
     def _loader(
         self, stage: Stage, batch_size: int, sampler: ItemSampler | None = None, shuffle: bool = False
-    ) -> ListLoader:
+    ) -> BatchLoader:
         trainer = self._trainer()
         ranker = trainer.lightning_module.ranker
         assert isinstance(ranker, Ranker)
-        return ListLoader(
-            self.lists(stage),
-            ranker,
-            batch_size,
-            sampler=sampler,
-            shuffle=shuffle,
-            seed=self.seed,
-            rank=trainer.global_rank,
-            world_size=trainer.world_size,
-            num_workers=self.num_workers,
-            pin_memory=torch.cuda.is_available(),
-        )
+        options: dict[str, Any] = {
+            "sampler": sampler,
+            "shuffle": shuffle,
+            "seed": self.seed,
+            "rank": trainer.global_rank,
+            "world_size": trainer.world_size,
+            "num_workers": self.num_workers,
+            "pin_memory": torch.cuda.is_available(),
+        }
+        stream = self._source(stage).stream(self.root)
+        if stream is None:
+            return ListLoader(self.lists(stage), ranker, batch_size, **options)
+        if stage == "train" and self.teacher_scores is not None:
+            raise ValueError(
+                "data.train streams, and data.teacher_scores is joined in memory: write the scores into the shards "
+                f"with: crossjem convert {stream.index.path} FOLDER --teacher-scores "
+                f"{self.root / self.teacher_scores} --shard-size 10000, and set data.train to FOLDER"
+            )
+        return StreamingLoader(stream, ranker, batch_size, **options)
+
+    def _source(self, stage: Stage) -> ListSource:
+        if stage not in self.sources:
+            raise ValueError(f"no lists for this stage: set data.{stage} to a file or a source")
+        return self.sources[stage]
 
     def _trainer(self) -> Trainer:
         if self.trainer is None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shard_index import ListStream, ShardIndex
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.lists import RankingList
 
-__all__ = ["FileSource", "ListSource", "SimulatorSource"]
+__all__ = ["FileSource", "ListSource", "ShardSource", "SimulatorSource"]
 
 
 class ListSource(ABC):
@@ -24,6 +25,10 @@ class ListSource(ABC):
     @abstractmethod
     def read(self, root: Path) -> Iterator[RankingList]:
         """The lists, in their stored order. Relative paths are under `root`."""
+
+    def stream(self, root: Path) -> ListStream | None:
+        """What to stream the lists from, or None if they are read into memory."""
+        return None
 
 
 class FileSource(ListSource):
@@ -45,6 +50,44 @@ class FileSource(ListSource):
     def read(self, root: Path) -> Iterator[RankingList]:
         lists = read_lists(root / self.path, labels_field=self.labels_field, scores_field=self.scores_field)
         return islice(lists, self.limit)
+
+
+class ShardSource(ListSource):
+    """Lists that stream from Parquet shards in bounded memory, see `StreamingLoader`.
+
+    Query ids have to be unique over all shards; this is not checked, it would take memory for every list.
+
+    Args:
+        path: folder of Parquet shards in the canonical layout (or one file), relative to the data module's `root`;
+            `write_shards`, `crossjem simulate --shard-size` and `crossjem convert --shard-size` make them.
+        buffer: lists that are held in memory and shuffled among each other.
+        labels_field: column of the labels.
+        scores_field: column of the teacher scores.
+
+    Raises:
+        ValueError: if `buffer` is below 1.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        buffer: int = 4096,
+        labels_field: str = "labels",
+        scores_field: str = "scores",
+    ) -> None:
+        if buffer < 1:
+            raise ValueError(f"buffer must be at least 1, got {buffer}")
+        self.path, self.buffer = path, buffer
+        self.labels_field, self.scores_field = labels_field, scores_field
+
+    def read(self, root: Path) -> Iterator[RankingList]:
+        index = self.stream(root).index
+        for rows in index.read(index.whole()):
+            yield from (one for _, one in index.lists(rows))
+
+    def stream(self, root: Path) -> ListStream:
+        index = ShardIndex(root / self.path, self.labels_field, self.scores_field)
+        return ListStream(index, self.buffer)
 
 
 class SimulatorSource(ListSource):

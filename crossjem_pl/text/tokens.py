@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,6 @@ class ShortTextTokenizer:
         fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
         if self.cache_size:
             cache.update(fresh)
-            while len(cache) > self.cache_size:
-                del cache[next(iter(cache))]
+            for oldest in list(islice(cache, max(len(cache) - self.cache_size, 0))):
+                del cache[oldest]
         return [fresh[text] if row is None else row for text, row in zip(texts, rows, strict=True)]

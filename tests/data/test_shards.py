@@ -1,0 +1,208 @@
+"""Writing shards: flat, atomic, accounted for, and resumable where lists are generated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import generate_shards, write_shards
+from crossjem_pl.data.simulator import simulate
+from crossjem_pl.data.sources import ShardSource
+from crossjem_pl.lists import RankingList
+from tests.conftest import example_lists
+
+LISTS = example_lists(23, seed=1)
+OPTIONS: dict[str, Any] = {"seed": 1}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def make(start: int, count: int) -> list[RankingList]:
+    return LISTS[start : start + count]
+
+
+def test_shards_hold_the_lists_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "train"
+    report = write_shards(iter(LISTS), folder, lists_per_shard=10, row_group=4)
+    assert (report.shards, report.lists, report.kept) == (3, 23, 0)
+    assert names(folder) == ["000000.parquet", "000001.parquet", "000002.parquet", "manifest.json"]
+    assert list(read_lists(folder)) == LISTS
+    assert list(ShardSource("train").read(tmp_path / "a")) == LISTS
+    groups = [pq.read_metadata(folder / name) for name in names(folder)[:3]]
+    assert [[m.row_group(i).num_rows for i in range(m.num_row_groups)] for m in groups] == [
+        [4, 4, 2],
+        [4, 4, 2],
+        [3],
+    ]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["complete"] is True
+    assert [entry["lists"] for entry in manifest["shards"]] == [10, 10, 3]
+    assert sum(entry["bytes"] for entry in manifest["shards"]) == report.bytes
+    assert report.bytes == sum((folder / name).stat().st_size for name in names(folder)[:3])
+    assert str(report).startswith(f"{folder}: 23 lists in 3 shards, ")
+
+
+def test_an_exact_multiple_makes_no_empty_shard(tmp_path: Path) -> None:
+    assert write_shards(LISTS[:20], tmp_path, lists_per_shard=10).shards == 2
+
+
+def test_the_writer_takes_one_list_at_a_time(tmp_path: Path) -> None:
+    taken = 0
+
+    def lists() -> Iterator[RankingList]:
+        nonlocal taken
+        for one in LISTS:
+            assert len(list(tmp_path.glob("0*.parquet"))) == taken // 5, (
+                "a shard is whole before the next begins"
+            )
+            taken += 1
+            yield one
+
+    write_shards(lists(), tmp_path, lists_per_shard=5, row_group=2)
+    assert taken == 23
+
+
+def test_an_interrupted_writer_leaves_a_folder_that_is_refused(tmp_path: Path) -> None:
+    def failing() -> Iterator[RankingList]:
+        yield from LISTS[:7]
+        raise RuntimeError("the power went")
+
+    with pytest.raises(RuntimeError):
+        write_shards(failing(), tmp_path, lists_per_shard=5)
+    assert names(tmp_path) == ["000000.parquet", "manifest.json"], "half a shard is none"
+    with pytest.raises(ValueError, match=r"the shards are not complete \(manifest\.json says so\)"):
+        ShardSource(".").stream(tmp_path)
+    with pytest.raises(ValueError, match="the folder has shards already"):
+        write_shards(LISTS, tmp_path)
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there are no lists to write"):
+        write_shards([], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ValueError, match="lists_per_shard must be at least 1, got 0"):
+        write_shards(LISTS, tmp_path, lists_per_shard=0)
+    with pytest.raises(ValueError, match="row_group must be at least 1, got 0"):
+        generate_shards(make, 23, tmp_path, OPTIONS, row_group=0)
+    with pytest.raises(ValueError, match="number of lists must be at least 1, got 0"):
+        generate_shards(make, 0, tmp_path, OPTIONS)
+    with pytest.raises(ValueError, match=r"000000\.parquet: expected 7 lists to be generated, got 6"):
+        generate_shards(lambda start, count: LISTS[1:count], 7, tmp_path / "few", OPTIONS)
+    assert names(tmp_path / "few") == ["manifest.json"]
+
+
+# --- generating --------------------------------------------------------------------------------------------
+
+
+def test_a_generated_folder_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "train"
+    expected = generate_shards(make, 23, whole, OPTIONS, 5, 2)
+    made: list[int] = []
+
+    def interrupted(start: int, count: int) -> Iterator[RankingList]:
+        made.append(start)
+        for one in make(start, count):
+            if one == LISTS[12]:
+                raise KeyboardInterrupt
+            yield one
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_shards(interrupted, 23, folder, OPTIONS, 5, 2)
+    assert names(folder) == ["000000.parquet", "000001.parquet", "manifest.json"]
+    (folder / ".000002.parquet.17.abcd.tmp").write_bytes(b"a process that was killed leaves this")
+    with pytest.raises(ValueError, match="the shards are not complete"):
+        ShardSource("train").stream(tmp_path)
+    steps: list[int] = []
+    made.clear()
+
+    def resumed(start: int, count: int) -> list[RankingList]:
+        made.append(start)
+        return make(start, count)
+
+    report = generate_shards(resumed, 23, folder, OPTIONS, 5, 2, advance=steps.append)
+    assert made == [10, 15, 20], "shards that are there are not made again"
+    assert (report.kept, report.shards, report.lists, report.bytes) == (2, 5, 23, expected.bytes)
+    assert sum(steps) == 23
+    assert steps[:2] == [5, 5]
+    for name in names(whole):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert names(folder) == names(whole)
+    assert generate_shards(resumed, 23, folder, OPTIONS, 5, 2).kept == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"options": {"seed": 2}}, "seed=1, now it is 2"),
+        ({"count": 24}, "lists=23, now it is 24"),
+        ({"lists_per_shard": 6}, "lists_per_shard=5, now it is 6"),
+        ({"row_group": 3}, "row_group=2, now it is 3"),
+        ({"options": {"seed": 1, "items": 9}}, "items=None, now it is 9"),
+    ],
+)
+def test_other_options_do_not_mix(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    settings: dict[str, Any] = {"count": 23, "options": OPTIONS, "lists_per_shard": 5, "row_group": 2}
+    generate_shards(make, folder=tmp_path, **settings)
+    before = (tmp_path / "000001.parquet").read_bytes()
+    with pytest.raises(ValueError, match=f"its shards were made with {named}"):
+        generate_shards(make, folder=tmp_path, **{**settings, **change})
+    assert (tmp_path / "000001.parquet").read_bytes() == before
+
+
+def test_shards_of_unknown_origin_are_not_kept(tmp_path: Path) -> None:
+    generate_shards(make, 23, tmp_path, OPTIONS, 5)
+    manifest = (tmp_path / "manifest.json").read_bytes()
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"has shards, but no manifest\.json"):
+        generate_shards(make, 23, tmp_path, OPTIONS, 5)
+    (tmp_path / "manifest.json").write_bytes(manifest)
+    (tmp_path / "000001.parquet").write_bytes((tmp_path / "000004.parquet").read_bytes())
+    with pytest.raises(ValueError, match=r"000001\.parquet: has 3 lists instead of 5"):
+        generate_shards(make, 23, tmp_path, OPTIONS, 5)
+    (tmp_path / "000001.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
+        generate_shards(make, 23, tmp_path, OPTIONS, 5)
+
+
+def test_any_slice_of_the_simulator_makes_the_same_shards(tmp_path: Path) -> None:
+    def simulated(start: int, count: int) -> Iterator[RankingList]:
+        return simulate(count, 8, seed=3, start=start)
+
+    generate_shards(simulated, 11, tmp_path, {"seed": 3}, lists_per_shard=4)
+    assert list(read_lists(tmp_path)) == list(simulate(11, 8, seed=3))
+
+
+# --- the manifest ------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_lost_or_gained_shards_is_refused(tmp_path: Path) -> None:
+    write_shards(LISTS, tmp_path, lists_per_shard=10)
+    last = (tmp_path / "000002.parquet").read_bytes()
+    (tmp_path / "000002.parquet").unlink()
+    with pytest.raises(ValueError, match=r"000002\.parquet: is missing, but manifest\.json lists it"):
+        ShardSource(".").stream(tmp_path)
+    (tmp_path / "000002.parquet").write_bytes(last)
+    (tmp_path / "000003.parquet").write_bytes(last)
+    with pytest.raises(ValueError, match=r"000003\.parquet: is not listed in manifest\.json"):
+        ShardSource(".").stream(tmp_path)
+    (tmp_path / "000003.parquet").unlink()
+    (tmp_path / "000001.parquet").write_bytes(last)
+    with pytest.raises(ValueError, match=r"000001\.parquet: has 3 lists, manifest\.json says 10"):
+        ShardSource(".").stream(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match=r"manifest\.json: not JSON"):
+        ShardSource(".").stream(tmp_path)
+
+
+def test_manifests_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+    write_shards(LISTS, tmp_path, lists_per_shard=10)
+    (tmp_path / "manifest.json").write_text('{"files": []}')
+    assert len(ShardSource(".").stream(tmp_path).index) == 23

@@ -1,0 +1,433 @@
+"""Streaming: every list once over ranks and workers, in an order that can be resumed, from shards of any shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from crossjem_pl.data.batches import ListBatch, ListLoader
+from crossjem_pl.data.formats import write_lists
+from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.data.shard_index import ListStream, ShardIndex
+from crossjem_pl.data.shards import write_shards
+from crossjem_pl.data.sources import FileSource, ShardSource
+from crossjem_pl.data.stream_order import EpochOrder
+from crossjem_pl.data.streaming import StreamingLoader
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import BM25, CrossJEM
+from tests.conftest import example_lists
+
+LISTS = example_lists(53, seed=3)
+IDS = [one.query_id for one in LISTS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of 20, 20 and 13 lists in row groups of 4."""
+    path = tmp_path_factory.mktemp("shards") / "train"
+    write_shards(LISTS, path, lists_per_shard=20, row_group=4)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ranker(tiny_bert: str) -> CrossJEM:
+    limits: dict[str, Any] = {"max_items_per_pass": 5, "max_union_tokens": 14}
+    return CrossJEM(tiny_bert, max_query_tokens=8, max_item_tokens=8, **limits).eval()
+
+
+def loader(path: Path, ranker: Any = None, batch_size: int = 4, buffer: int = 10, **options: Any) -> Any:
+    defaults: dict[str, Any] = {"shuffle": True, "seed": 5}
+    stream = ListStream(ShardIndex(path), buffer)
+    return StreamingLoader(stream, ranker or BM25(), batch_size, **{**defaults, **options})
+
+
+def queries(batches: Any, epoch: int = 0) -> list[list[str]]:
+    batches.set_epoch(epoch)
+    return [batch.query_ids for batch in batches]
+
+
+def flat(batches: Sequence[Sequence[str]]) -> list[str]:
+    return [query for batch in batches for query in batch]
+
+
+def contents(batch: ListBatch) -> tuple[object, ...]:
+    assert isinstance(batch.labels, torch.Tensor)
+    assert isinstance(batch.scores, torch.Tensor)
+    inputs = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in vars(batch.inputs).items()}
+    numbers = batch.labels.tolist(), batch.scores.tolist(), batch.items_left_out
+    return batch.query_ids, batch.item_ids, numbers, inputs
+
+
+def write(path: Path, lists: Sequence[RankingList], **columns: Any) -> Path:
+    """One Parquet file written by other means, `columns` changed or (with None) left out."""
+    values: dict[str, Any] = {
+        name: [getattr(one, name) for one in lists]
+        for name in ("query_id", "query", "item_ids", "items", "labels", "scores")
+    }
+    values = {name: value for name, value in {**values, **columns}.items() if value is not None}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(values), path, row_group_size=3)
+    return path
+
+
+# --- every list once ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("buffer", [1, 7, 10, 53, 4096])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 60])
+def test_ranks_share_an_epoch(folder: Path, world_size: int, buffer: int, shuffle: bool) -> None:
+    ranks = [
+        loader(folder, buffer=buffer, rank=rank, world_size=world_size, shuffle=shuffle)
+        for rank in range(world_size)
+    ]
+    seen = [queries(one) for one in ranks]
+    steps = math.ceil(math.ceil(53 / world_size) / 4)
+    assert {len(one) for one in ranks} == {len(batches) for batches in seen} == {steps}
+    assert len({tuple(map(len, batches)) for batches in seen}) == 1, "as many lists in every step"
+    together = [query for batches in seen for query in flat(batches)]
+    assert set(together) == set(IDS)
+    assert len(together) == math.ceil(53 / world_size) * world_size, (
+        "no more repeats than fill up the last step"
+    )
+    for batches in seen:
+        own = flat(batches)
+        if len(set(own)) < len(own):
+            assert own[-1] in own[:-1], "what fills up is the rank's own list, in the last place"
+    if world_size == 1 and not shuffle:
+        assert together == IDS, "evaluation keeps the stored order"
+
+
+def test_two_ranks_of_two_workers_see_every_list_exactly_once(tmp_path: Path, ranker: CrossJEM) -> None:
+    write_shards(LISTS[:52], tmp_path / "even", lists_per_shard=20, row_group=4)
+    for path in (tmp_path / "even", write(tmp_path / "one.parquet", LISTS[:52])):
+        seen: list[str] = []
+        for rank in range(2):
+            one = loader(path, ranker, rank=rank, world_size=2, num_workers=2)
+            batches = queries(one)
+            assert len(batches) == len(one) == 7
+            assert batches == queries(loader(path, ranker, rank=rank, world_size=2)), "workers change nothing"
+            seen += flat(batches)
+        assert sorted(seen) == sorted(IDS[:52])
+
+
+def test_uneven_and_empty_shards(tmp_path: Path) -> None:
+    write(tmp_path / "s" / "a.parquet", LISTS[:1])
+    write(tmp_path / "s" / "b.parquet", LISTS[1:40])
+    pq.write_table(pq.read_table(tmp_path / "s" / "a.parquet").slice(0, 0), tmp_path / "s" / "c.parquet")
+    write(tmp_path / "s" / "d.parquet", LISTS[40:])
+    for num_workers in (0, 2):
+        assert sorted(flat(queries(loader(tmp_path / "s", num_workers=num_workers)))) == sorted(IDS)
+    assert list(ShardSource("s").read(tmp_path)) == LISTS
+
+
+def test_a_list_is_what_the_file_source_reads(folder: Path, ranker: CrossJEM) -> None:
+    """Same lists, tensors and draws as in memory, batch for batch, where the order is the stored one."""
+    sampler = ItemSampler(4, seed=5)
+    streamed = loader(folder, ranker, shuffle=False, sampler=sampler)
+    lists = list(FileSource("train").read(folder.parent))
+    in_memory = ListLoader(lists, ranker, 4, sampler=sampler, seed=5)
+    for epoch in (0, 1):
+        streamed.set_epoch(epoch)
+        in_memory.set_epoch(epoch)
+        assert [contents(batch) for batch in streamed] == [contents(batch) for batch in in_memory]
+
+
+# --- the order ---------------------------------------------------------------------------------------------
+
+
+def test_order_is_a_function_of_seed_and_epoch(folder: Path) -> None:
+    one = loader(folder)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first, second = queries(one, 0), queries(one, 1)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
+    assert first != second
+    assert queries(loader(folder), 1) == second, "no matter what ran before"
+    assert queries(loader(folder), 0) == first
+    assert queries(loader(folder, seed=6), 0) != first
+    assert flat(queries(loader(folder, batch_size=7), 0)) == flat(first), "the batch size only cuts"
+
+
+def test_the_shuffle_mixes_row_groups_and_moves_them_anywhere() -> None:
+    rows = np.full(400, 16)
+    starts = np.arange(400) * 16
+    orders = []
+    for epoch in range(2):
+        order = EpochOrder(rows, 0, epoch, 0, 1, buffer=512, shuffle=True)
+        stored = np.concatenate([starts[s.group] + np.arange(s.start, s.stop) for s in order.segments(0)])
+        seen = np.concatenate([stored[w * 512 :][order.permutation(w)] for w in range(order.windows)])
+        assert sorted(seen.tolist()) == list(range(6400))
+        position = np.argsort(seen)
+        assert abs(np.corrcoef(position, np.arange(6400))[0, 1]) < 0.15, "no trace of the stored order"
+        apart = np.abs(np.diff(position))
+        assert np.median(apart) > 60, "neighbours in a file are far apart"
+        groups = [len(set((seen[i : i + 32] // 16).tolist())) for i in range(0, 6400, 32)]
+        assert np.mean(groups) > 15, "a batch of 32 takes lists from half of the buffer's 32 row groups"
+        orders.append(position)
+    assert abs(np.corrcoef(orders[0], orders[1])[0, 1]) < 0.15, "epochs are unrelated"
+
+
+# --- resuming ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "seen"), [*((0, seen) for seen in range(15)), (2, 0), (2, 1), (2, 9)]
+)
+def test_resumes_with_exactly_the_batches_that_are_left(
+    folder: Path, ranker: CrossJEM, num_workers: int, seen: int
+) -> None:
+    def fresh(workers: int = num_workers) -> Any:
+        return loader(folder, ranker, num_workers=workers, sampler=ItemSampler(4, seed=5))
+
+    whole = fresh(0)
+    whole.set_epoch(3)
+    expected = [contents(batch) for batch in whole]
+    interrupted = fresh()
+    interrupted.set_epoch(3)
+    batches = iter(interrupted)
+    before = [contents(next(batches)) for _ in range(seen)]
+    state = interrupted.state_dict()
+    assert state["handed_out"] == seen, "what workers have prepared is not handed out"
+    assert before == expected[:seen]
+
+    resumed = fresh()
+    resumed.load_state_dict(state)
+    if seen == len(expected) == 14:  # the epoch was over: the next one is whole
+        assert queries(resumed, 4) == queries(loader(folder, ranker), 4)
+        return
+    resumed.set_epoch(3)
+    assert [contents(batch) for batch in resumed] == expected[seen:]
+    assert resumed.state_dict()["handed_out"] == 14
+    assert queries(resumed, 4) == queries(loader(folder, ranker), 4), "only that epoch is shortened"
+
+
+def test_workers_may_change_between_the_runs_and_a_run_be_interrupted_twice(folder: Path) -> None:
+    expected = queries(loader(folder, rank=1, world_size=2))
+    seen: list[list[str]] = []
+    state: dict[str, Any] = {}
+    for num_workers, count in ((2, 2), (0, 3), (1, 2)):
+        one = loader(folder, rank=1, world_size=2, num_workers=num_workers)
+        one.load_state_dict(state)
+        batches = iter(one)
+        seen += [next(batches).query_ids for _ in range(count)]
+        state = one.state_dict()
+    assert seen == expected
+    assert state["handed_out"] == len(one)
+
+
+def test_skipped_row_groups_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    original = ShardIndex._read
+
+    def counted(self: ShardIndex, segment: Any) -> Any:
+        read.append(segment.stop - segment.start)
+        return original(self, segment)
+
+    monkeypatch.setattr(ShardIndex, "_read", counted)
+    queries(loader(folder))
+    assert sum(read) == 53, "a rank reads each list once"
+    read.clear()
+    resumed = loader(folder)
+    resumed.load_state_dict({**resumed.state_dict(), "handed_out": 10})
+    assert len(queries(resumed)) == 4
+    assert sum(read) == 13, "from the window of list 40 on, 10 lists each"
+    read.clear()
+    for rank in range(2):
+        queries(loader(folder, rank=rank, world_size=2, num_workers=2))
+    assert sum(read) == 54, "also with ranks and workers (and one list that fills up)"
+
+
+def test_a_position_of_other_batches_is_refused(folder: Path, tmp_path: Path) -> None:
+    state = {**loader(folder).state_dict(), "handed_out": 3}
+    write_shards(LISTS, tmp_path / "other", lists_per_shard=20, row_group=5)
+    for name, changed in (
+        ("batch_size", loader(folder, batch_size=8)),
+        ("buffer", loader(folder, buffer=11)),
+        ("seed", loader(folder, seed=6)),
+        ("world_size", loader(folder, world_size=2)),
+        ("shards", loader(tmp_path / "other")),
+    ):
+        with pytest.raises(ValueError, match=f"in the middle of an epoch of other batches: {name} was"):
+            changed.load_state_dict(state)
+        changed.load_state_dict({**state, "handed_out": 14})  # between epochs nothing is lost
+        changed.load_state_dict({})
+    with pytest.raises(ValueError, match="shards was None"):
+        loader(folder).load_state_dict({"handed_out": 3})
+
+
+# --- bad shards --------------------------------------------------------------------------------------------
+
+
+def test_shards_of_other_writers(tmp_path: Path) -> None:
+    lists = [
+        RankingList("1", "red", ("7", "8"), ("boots", "lamp"), (1.0, 0.0)),
+        RankingList("2", "blue", ("9",), ("hat",), (0.0,)),
+    ]
+    write(
+        tmp_path / "s" / "a.parquet",
+        lists,
+        query_id=pa.array([1, 2]),
+        item_ids=pa.array([[7, 8], [9]]),
+        items=pa.array([["boots", "lamp"], ["hat"]], pa.large_list(pa.large_string())),
+        query=pa.array(["red", "blue"]).dictionary_encode(),
+        labels=pa.array([[True, False], [False]]),
+        scores=pa.array([None, None]),
+        source=["log", "log"],
+    )
+    more = [RankingList("3", "green", ("a",), ("sofa",), (2.0,), (0.5,))]
+    write(tmp_path / "s" / "b.parquet", more)
+    assert list(ShardSource("s").read(tmp_path)) == lists + more
+    assert sorted(flat(queries(loader(tmp_path / "s", batch_size=1)))) == ["1", "2", "3"]
+    source = ShardSource("s", labels_field="clicks")
+    with pytest.raises(ValueError, match=r"a\.parquet, field 'clicks': is missing \(found: query_id, query"):
+        source.stream(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"items": None}, "field 'items': is missing"),
+        ({"labels": None}, "field 'labels': is missing, but .*a.parquet has it"),
+        ({"items": [[1]] * 5}, "field 'items': expected texts, got list<"),
+        ({"items": ["hat"] * 5}, "field 'items': expected a list, got"),
+        ({"labels": [["a"]] * 5}, "field 'labels': expected numbers, got list<"),
+        ({"query_id": [0.5] * 5}, "field 'query_id': expected texts or integers, got double"),
+    ],
+)
+def test_a_shard_with_other_columns_is_named(tmp_path: Path, columns: dict[str, Any], named: str) -> None:
+    write(tmp_path / "a.parquet", LISTS[:5])
+    write(tmp_path / "b.parquet", LISTS[5:10], **columns)
+    with pytest.raises(ValueError, match=f"b.parquet, {named}"):
+        ShardSource(".").stream(tmp_path)
+
+
+def test_a_column_that_only_later_shards_have_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", LISTS[:5], scores=None)
+    write(tmp_path / "b.parquet", LISTS[5:10])
+    with pytest.raises(ValueError, match=r"a\.parquet, field 'scores': is missing, but .*b\.parquet has it"):
+        ShardSource(".").stream(tmp_path)
+
+
+def test_a_bad_row_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", LISTS[:5])
+    texts = [list(one.items) for one in LISTS[5:10]]
+    texts[3][1] = " "
+    write(tmp_path / "b.parquet", LISTS[5:10], items=texts)
+    for num_workers in (0, 1):
+        with pytest.raises(
+            ValueError, match=r"b\.parquet, row 4, field 'items': position 1: the text is blank"
+        ):
+            queries(loader(tmp_path, num_workers=num_workers))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_damaged_shards_are_named(folder: Path, tmp_path: Path, num_workers: int) -> None:
+    paths = {}
+    for source in sorted(folder.glob("*.parquet")):
+        paths[source.name] = tmp_path / source.name
+        paths[source.name].write_bytes(source.read_bytes())
+    whole = paths["000001.parquet"].read_bytes()
+
+    paths["000001.parquet"].write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
+        loader(tmp_path)
+    paths["000001.parquet"].write_bytes(b"")
+    with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
+        loader(tmp_path)
+
+    flipped = bytearray(whole)
+    metadata = pq.ParquetFile(folder / "000001.parquet").metadata.row_group(2).column(3)
+    flipped[metadata.dictionary_page_offset + metadata.total_compressed_size - 1] ^= (
+        1  # caught by the checksum
+    )
+    paths["000001.parquet"].write_bytes(flipped)
+    one = loader(tmp_path, num_workers=num_workers)
+    with pytest.raises(ValueError, match=r"000001\.parquet: damaged or changed Parquet data"):
+        queries(one)
+
+    paths["000001.parquet"].write_bytes(whole)
+    one = loader(tmp_path, num_workers=num_workers)
+    paths["000001.parquet"].write_bytes(paths["000002.parquet"].read_bytes())
+    with pytest.raises(ValueError, match=r"000001\.parquet: the file has changed"):
+        queries(one)
+
+
+def test_what_cannot_be_streamed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        ShardSource("nowhere").stream(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="the folder has no shards"):
+        ShardSource("empty").stream(tmp_path)
+    write_lists(LISTS, tmp_path / "lists.jsonl")
+    with pytest.raises(
+        ValueError, match=r"only Parquet shards are streamed; make them with: crossjem convert"
+    ):
+        ShardSource("lists.jsonl").stream(tmp_path)
+    none = write(tmp_path / "none.parquet", LISTS[:2])
+    pq.write_table(pq.read_table(none).slice(0, 0), none)
+    with pytest.raises(ValueError, match=r"none\.parquet: the shards hold no lists"):
+        ShardSource("none.parquet").stream(tmp_path)
+    with pytest.raises(ValueError, match="buffer must be at least 1, got 0"):
+        ShardSource("train", buffer=0)
+
+
+# --- in the data module ------------------------------------------------------------------------------------
+
+
+def module(folder: Path, **options: Any) -> RankingDataModule:
+    source = ShardSource(folder.name, buffer=10)
+    made = RankingDataModule(
+        train=source, val=source, root=str(folder.parent), batch_size=4, seed=5, **options
+    )
+    made.trainer = SimpleNamespace(  # type: ignore[assignment]
+        lightning_module=SimpleNamespace(ranker=BM25()),
+        global_rank=0,
+        world_size=1,
+        state=SimpleNamespace(fn="fit"),
+    )
+    return made
+
+
+def test_the_data_module_streams_what_the_source_streams(folder: Path) -> None:
+    one = module(folder)
+    train, val = one.train_dataloader(), one.val_dataloader()
+    assert isinstance(train, StreamingLoader)
+    assert isinstance(val, StreamingLoader)
+    assert queries(train) == queries(loader(folder))
+    assert flat(queries(val)) == IDS
+    assert one.lists("val") == LISTS, "for the reports of an evaluation"
+    with pytest.raises(ValueError, match=r"data\.train streams, so its lists are not in memory"):
+        one.lists("train")
+
+    interrupted = module(folder)
+    batches = iter(interrupted.train_dataloader())
+    seen = [next(batches).query_ids for _ in range(5)]
+    resumed = module(folder)
+    resumed.load_state_dict(interrupted.state_dict())
+    assert seen + queries(resumed.train_dataloader()) == queries(loader(folder))
+
+
+def test_the_corpus_is_read_and_not_held(folder: Path) -> None:
+    texts = module(folder).item_texts()
+    assert not isinstance(texts, (list, tuple))
+    assert list(texts) == list(dict.fromkeys(text for one in LISTS for text in one.items))
+
+
+def test_teacher_scores_are_refused_with_the_command_that_joins_them(folder: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"crossjem convert .*train FOLDER --teacher-scores .*scores\.parquet"
+    ):
+        module(folder, teacher_scores="scores.parquet").train_dataloader()
+    flat_val = module(folder, teacher_scores="scores.parquet").val_dataloader()
+    assert isinstance(flat_val, StreamingLoader), "they are for the training lists only"
