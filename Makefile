@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test bench-latency lint clean
+.PHONY: help setup quickstart test bench-latency bench-training bench-scaling lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -28,8 +28,14 @@ quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25
 test: $(READY) ## all tests
 	$(BIN)/pytest
 
-bench-latency: $(READY) ## latency of CROSS-JEM and monoBERT, texts in to sorted items out
-	$(BIN)/python benchmarks/latency.py
+bench-latency: $(READY) ## latency and throughput of all rankers and of public cross-encoders (ARGS=--smoke: two minutes)
+	$(BIN)/python -m benchmarks.latency $(ARGS)
+
+bench-training: $(READY) ## training speed and memory of CROSS-JEM, monoBERT and sentence-transformers (ARGS=--smoke)
+	$(BIN)/python -m benchmarks.training $(ARGS)
+
+bench-scaling: $(READY) ## cost against items and against the token union, with exponents (ARGS=--smoke)
+	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
