@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "learning curves, breakdowns and examples of runs as Markdown and HTML",
     "threshold": "find and store the score below which items are filtered",
     "plan": "measure the fastest split of a list into passes on this machine",
+    "tokens": "store the token ids of items, to rank them by id",
     "export": "write a model as ONNX or OpenVINO",
 }
 """Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", default="RR@10", metavar="NAME", help="what is broken down (default RR@10)"
     )
-    parser.add_argument("--latency", type=Path, metavar="FILE", help="JSON that benchmarks/latency.py wrote")
+    parser.add_argument("--latency", type=Path, metavar="FILE", help="JSON that make bench-latency wrote")
     parser.add_argument("--baseline", help="the system the others are tested against (default: the first)")
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="lists of each kind (default 5)")
     parser.add_argument("--split", default="val", help="which run of the folders: val or test (default val)")

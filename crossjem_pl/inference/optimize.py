@@ -16,7 +16,7 @@ from torch import Tensor
 
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference.agreement import agreement
-from crossjem_pl.inference.variants import Settings, attention_of, no_compiler, variant
+from crossjem_pl.inference.variants import Settings, attention_of, has_encoder, no_compiler, variant
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 
@@ -56,7 +56,11 @@ class Bounds:
             return ""
         if not found.tau >= self.tau:
             return f"Kendall tau is {found.tau:.3f}, less than {self.tau}"
-        return "" if found.top10 >= self.top10 else f"top-10 overlap is {found.top10:.2f}, less than {self.top10}"
+        return (
+            ""
+            if found.top10 >= self.top10
+            else f"top-10 overlap is {found.top10:.2f}, less than {self.top10}"
+        )
 
 
 @dataclass(frozen=True)
@@ -139,18 +143,21 @@ def optimize(
             raise ValueError(f"allow: expected 'bfloat16' or 'float16', got {name!r}")
     if threads is not None and (not threads or min(threads) < 1):
         raise ValueError(f"threads must be at least 1, got {list(threads)}")
+    if not has_encoder(reranker.ranker):
+        raise ValueError(
+            f"{type(reranker.ranker).__name__} ({reranker.ranker.name}) runs no encoder in torch: there is "
+            "nothing to choose from"
+        )
     samples = list(simulate(4, 100, seed=1)) if lists is None else list(lists)
     if not samples:
         raise ValueError("no lists to measure on")
-    before = Settings(
-        reranker.precision, attention_of(reranker.ranker), False, torch.get_num_threads()
-    )
+    before = Settings(reranker.precision, attention_of(reranker.ranker), False, torch.get_num_threads())
     search = _Search(reranker, samples, bounds or Bounds(), rounds, before)
     with _threads_restored():
         search.try_each("threads", _thread_counts(reranker.device) if threads is None else threads)
         if before.attention is not None:
             search.try_each("attention", ("sdpa", "eager"))
-        search.try_each("precision", allow)
+        search.try_each("precision", ("float32", *allow))
         if compile:
             search.try_each("compiled", (True,))
         report = search.report()
@@ -172,9 +179,15 @@ class _Search:
         before: Settings,
     ) -> None:
         self.reranker, self.lists, self.bounds, self.rounds = reranker, lists, bounds, rounds
-        self.reference = self._way(replace(before, precision="float32")).reranker.score(lists)
-        self.baseline = self.best = self._way(before)
-        found = agreement(self.reference, self.best.reranker.score(lists))
+        self.baseline = self.best = self._way(before, reranker.ranker)
+        own = self.best.reranker.score(lists)
+        if before.precision == "float32":
+            self.reference = own
+        else:
+            self.reference = self._way(replace(before, precision="float32"), reranker.ranker).reranker.score(
+                lists
+            )
+        found = agreement(self.reference, own)
         (milliseconds,) = self._time(self.best)
         self.difference = found.difference
         self.trials = [
@@ -215,9 +228,9 @@ class _Search:
         nan = math.nan
         return Trial(settings, nan, nan, nan, nan, nan, f"skipped: {reason}")
 
-    def _way(self, settings: Settings) -> _Way:
+    def _way(self, settings: Settings, ranker: Ranker | None = None) -> _Way:
         reranker = self.reranker
-        made = variant(reranker.ranker, settings, reranker.device)
+        made = ranker or variant(reranker.ranker, settings, reranker.device)
         own = type(reranker)(made, reranker.device, settings.precision, reranker.batch_size)
         return _Way(settings, made, own)
 
@@ -239,7 +252,9 @@ class _Search:
 def _unable(settings: Settings, device: torch.device) -> str | None:
     """Why the device cannot run like this, None if it may."""
     if settings.precision == "float16" and device.type == "cpu":
-        return "float16 is for accelerators: on a CPU bfloat16 has the wider range and the faster instructions"
+        return (
+            "float16 is for accelerators: on a CPU bfloat16 has the wider range and the faster instructions"
+        )
     if settings.precision == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
         return "this GPU has no bfloat16"
     return None

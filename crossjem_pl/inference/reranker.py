@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from crossjem_pl.inference.export.ranker import load_backend
+from crossjem_pl.inference.variants import Precision
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.explanations import Explanation
@@ -21,12 +22,12 @@ from crossjem_pl.text import TokenizedList
 
 if TYPE_CHECKING:
     from crossjem_pl.evaluation.threshold import StoredThreshold
+    from crossjem_pl.inference.optimize import Bounds, OptimizeReport
     from crossjem_pl.text.token_store import TokenStore
 
 __all__ = ["Activation", "RankedId", "RankedItem", "Reranker"]
 
 Activation = Literal["none", "sigmoid", "softmax"]
-Precision = Literal["float32", "bfloat16", "float16"]
 
 _THRESHOLD_FILE = "threshold.json"
 
@@ -101,6 +102,7 @@ class Reranker:
         """How many texts have lost tokens to their length limit since the start."""
         self._stored: StoredThreshold | None = None
         self._checked = False
+        self._runs_as: Ranker | None = None
         self._store: TokenStore | None = None
         self.store = store
 
@@ -354,7 +356,51 @@ class Reranker:
         """
         return self.ranker.explain(RankingList.from_texts(query, items))
 
+    def optimize(
+        self,
+        lists: Sequence[RankingList] | None = None,
+        *,
+        allow: Sequence[Literal["bfloat16", "float16"]] = (),
+        threads: Sequence[int] | None = None,
+        compile: bool = True,
+        bounds: Bounds | None = None,
+        rounds: int = 5,
+    ) -> OptimizeReport:
+        """Measures ways to run on this machine and takes the fastest whose scores stay.
+
+        One after the other: the number of threads, the attention kernel, the precision and `torch.compile`
+        (crossjem; on a GPU with CUDA graphs over shapes in steps of 4 passes and 64 tokens), each with the
+        best of the others until then. A way is timed in turn with the best so far, and replaces it if it
+        takes 3% less. Before that its scores are compared with those of float32: see `Bounds`.
+
+        What is chosen runs on a copy of the weights as they are now: call it again after a change of
+        `ranker`. The number of threads is torch's for the whole process.
+
+        Args:
+            lists: lists like those to come, with as many items; None for 4 simulated ones of 100.
+            allow: lower precisions that may be taken if the ranking stays.
+            threads: numbers of threads to try; None for powers of two up to the processors (CPU only).
+            compile: whether to try `torch.compile`, which takes up to a minute.
+            bounds: what the scores must keep; None for `Bounds()`.
+            rounds: how often each list is timed.
+
+        Raises:
+            ValueError: if the ranker runs no encoder in torch, there are no lists, or an argument is out of
+                range.
+        """
+        from crossjem_pl.inference.optimize import optimize  # brings scipy, which ranking needs not
+
+        return optimize(
+            self, lists, allow=allow, threads=threads, compile=compile, bounds=bounds, rounds=rounds
+        )
+
+    def run_as(self, ranker: Ranker, precision: Precision) -> None:
+        """Scores with `ranker`, the own one or a variant of it (see `variants.py`), at this precision."""
+        self._runs_as = None if ranker is self.ranker else ranker
+        self.precision = precision
+
     def _score_batch(self, lists: Sequence[RankingList]) -> list[Tensor]:
+        ranker = self.ranker if self._runs_as is None else self._runs_as
         batch = self.ranker.collate(lists)
         self.truncated += batch.truncated_items + batch.truncated_queries
         lower = self.precision != "float32"
@@ -363,7 +409,7 @@ class Reranker:
             torch.inference_mode(),
             torch.autocast(self.device.type, dtype=dtype if lower else None, enabled=lower),
         ):
-            scores = self.ranker(batch.to(self.device)).float().cpu()
+            scores = ranker(batch.to(self.device)).float().cpu()
         finite = torch.isfinite(scores).all(1)
         if not finite.all():
             first = lists[int(finite.int().argmin())]

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -21,7 +22,7 @@ from crossjem_pl.rankers.crossjem import CrossJEM
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pretrained import first_position
 
-__all__ = ["Settings", "attention_of", "bucketed", "no_compiler", "variant"]
+__all__ = ["Settings", "attention_of", "bucketed", "has_encoder", "no_compiler", "variant"]
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -48,6 +49,11 @@ class Settings:
     def __str__(self) -> str:
         parts = [self.precision, self.attention, "compiled" if self.compiled else None]
         return ", ".join([p for p in parts if p] + [f"{self.threads} threads"])
+
+
+def has_encoder(ranker: Ranker) -> bool:
+    """Whether the ranker runs a Hugging Face model in torch."""
+    return bool(_models(ranker))
 
 
 def attention_of(ranker: Ranker) -> str | None:
@@ -86,7 +92,7 @@ def no_compiler(device: torch.device) -> str | None:
         known = [name for name in (os.environ.get("CXX"), "g++", "clang++", "c++") if name]
         if not any(map(shutil.which, known)):
             return "torch.compile needs a C++ compiler on the CPU (g++ or clang++), and there is none"
-    elif not torch.utils._triton.has_triton():
+    elif find_spec("triton") is None:
         return f"torch.compile needs Triton on {device.type}, and it is not installed"
     return None
 
@@ -144,7 +150,7 @@ def _compile(ranker: Ranker, device: torch.device) -> None:
 
     @functools.wraps(forward)
     def compiled(**inputs: Tensor) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=run(**inputs))  # type: ignore[arg-type]
+        return BaseModelOutput(last_hidden_state=run(**inputs))
 
     encoder.forward = compiled
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack, get_args
@@ -140,6 +141,33 @@ class CrossJEM(NeuralRanker, Exportable):
                 f"{folder}: unknown scoring head {head['class']!r}; the package's are in rankers/heads.py"
             )
         return super().from_folder(folder, {**init_args, "head": head_class(**head["init_args"])})
+
+    @property
+    def union_limit(self) -> int | None:
+        """The largest `max_union_tokens` that the encoder's positions allow; None if they set no limit."""
+        config = self.encoder_config
+        available = getattr(config, "max_position_embeddings", None)
+        if available is None or self.union_positions == "shared":
+            return None
+        return int(available) - first_position(config) - self.max_query_tokens - 2
+
+    def with_limits(self, max_items_per_pass: int, max_union_tokens: int, pass_order: PassOrder) -> Self:
+        """This ranker, with the same weights, that splits lists in another way.
+
+        Raises:
+            ValueError: as the constructor does.
+        """
+        limits = {
+            "max_items_per_pass": max_items_per_pass,
+            "max_union_tokens": max_union_tokens,
+            "pass_order": pass_order,
+        }
+        other = copy.copy(self)
+        for name, value in limits.items():
+            setattr(other, name, value)
+        other.init_args = {**self.init_args, **limits}
+        other._check_limits()
+        return other
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
         items = self.encode_items([ranking_list]).tokens

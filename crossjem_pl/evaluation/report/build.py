@@ -81,7 +81,7 @@ def build_report(
         metric: ir-measures name of what is broken down, drawn and picks the examples.
         baseline: see `compare_runs`; the first run unless told.
         qrels: judgements in place of the folders' own.
-        latency: JSON file of `benchmarks/latency.py`.
+        latency: JSON file of `make bench-latency`.
         split: which run of a folder.
         allow_different: accept runs over different queries or candidates.
         examples: lists a system gains most on, as many that it loses most on, and as many hardest ones.
@@ -238,7 +238,7 @@ def _evaluated_sections(
     sections.append(calibration_section([record for record, _ in evaluated], judged, draw))
     progress(STEPS[5])
     if times is None:
-        text = "No latency results were given: --latency names the file that benchmarks/latency.py writes."
+        text = "No latency results were given: --latency names the file that make bench-latency writes."
         sections.append(Section("Latency and accuracy", (Missing(text),)))
     else:
         results = {system.name: system.metrics[metric] for system in comparison.systems}

@@ -17,7 +17,7 @@ __all__ = ["Latency", "Timed", "frontier", "match", "nearest_size", "read_latenc
 
 @dataclass(frozen=True)
 class Latency:
-    """Results of `benchmarks/latency.py`.
+    """Results of `make bench-latency`.
 
     Args:
         machine: on which they were taken; None where the file does not say.
@@ -49,7 +49,7 @@ class Timed:
 
 
 def read_latency(path: str | Path) -> Latency:
-    """Reads the JSON file of `benchmarks/latency.py`.
+    """Reads the JSON file of `make bench-latency`.
 
     Raises:
         FileNotFoundError: if there is none.
@@ -64,7 +64,7 @@ def read_latency(path: str | Path) -> Latency:
         raise ValueError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("milliseconds"), dict):
         raise ValueError(
-            f"{path}, field 'milliseconds': expected an object of sizes, as benchmarks/latency.py writes"
+            f"{path}, field 'milliseconds': expected an object of sizes, as make bench-latency writes"
         )
     found: dict[int, dict[str, tuple[float, ...]]] = {}
     for size, times in content["milliseconds"].items():
