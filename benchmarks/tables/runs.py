@@ -206,7 +206,7 @@ class Runner:
         out += self._encoder(system, configs)
         taught = self.dataset.wants_teacher and not self.smoke and model is None
         if with_scores and taught and self._reads_scores(configs, system):
-            out += ["--data.teacher_scores", str(self._scores().resolve())]
+            out += ["--data.teacher_scores", os.path.relpath(self._scores(), self.dataset.root)]
         for key, value in system.options:
             out += [f"--{key}", value]
         out += ["--seed_everything", str(seed), "--data.seed", str(seed), *self.options]
