@@ -37,7 +37,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder as the pages assume it, with every encoder a tiny one and every simulation a small one."""
-    encoder = tiny_models.write_bert(tmp_path / "encoder", positions=512)
+    encoder = tiny_models.write_bert(tmp_path / "encoder", layers=3, positions=512)  # CoRAL takes 3
     (tmp_path / "experiments").symlink_to(root() / "experiments")
     lists = list(simulate(6, 20))
     for name in ("lists.jsonl", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
