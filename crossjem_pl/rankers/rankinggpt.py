@@ -19,7 +19,7 @@ from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pretrained import EncoderOptions, load_encoder, resolve
 from crossjem_pl.rankers.prompts import PromptBatch, in_place
 from crossjem_pl.rankers.segments import segment_mean
-from crossjem_pl.rankers.sequences import joined, length_groups, taken
+from crossjem_pl.rankers.sequences import joined, length_groups
 from crossjem_pl.text import Encoded
 
 __all__ = ["LikelihoodBatch", "RankingGPT"]
@@ -117,7 +117,7 @@ class RankingGPT(NeuralRanker):
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-        query_rows = taken(queries.tokens, list_of_item)
+        query_rows = queries.tokens.take(list_of_item)
         prompts = joined(self._before_item, items.tokens, self._before_query, query_rows)
         groups, order = length_groups(prompts, self.pairs_per_pass, self.tokenizer.hf.pad_token_id or 0)
         lengths = torch.from_numpy(query_rows.lengths[order])

@@ -11,14 +11,7 @@ from torch import Tensor
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
-__all__ = ["joined", "length_groups", "taken"]
-
-
-def taken(rows: Ragged, index: Ints) -> Ragged:
-    """The rows at `index` int64 [n], repeats allowed."""
-    lengths = rows.lengths[index]
-    position = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return Ragged(rows.values[np.repeat(rows.starts[index], lengths) + position], lengths)
+__all__ = ["joined", "length_groups"]
 
 
 def joined(*pieces: Ragged | Sequence[int]) -> Ragged:
@@ -51,7 +44,7 @@ def length_groups(sequences: Ragged, rows_per_group: int, pad: int) -> tuple[lis
     order = np.argsort(sequences.lengths, kind="stable")
     groups = []
     for first in range(0, len(order), rows_per_group):
-        group = taken(sequences, order[first : first + rows_per_group])
+        group = sequences.take(order[first : first + rows_per_group])
         ids = torch.from_numpy(group.padded(pad))
         inside = torch.arange(ids.shape[1])[None, :] < torch.from_numpy(group.lengths)[:, None]
         groups.append({"input_ids": ids, "attention_mask": inside.long()})

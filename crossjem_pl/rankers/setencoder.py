@@ -19,7 +19,7 @@ from crossjem_pl.rankers.packed_attention import Packing, pack
 from crossjem_pl.rankers.packed_encoder import PackedEncoder, heads_last
 from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions
-from crossjem_pl.rankers.sequences import joined, taken
+from crossjem_pl.rankers.sequences import joined
 
 __all__ = ["SetBatch", "SetEncoder"]
 
@@ -120,7 +120,7 @@ class SetEncoder(NeuralRanker):
         counts = np.array([len(one) for one in lists])
         item_list = np.repeat(np.arange(len(lists)), counts)
         cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
-        rows = joined([cls], taken(queries.tokens, item_list), [sep], items.tokens, [sep])
+        rows = joined([cls], queries.tokens.take(item_list), [sep], items.tokens, [sep])
         position = rows.position_of
         item_segment = position >= (queries.tokens.lengths[item_list] + 2)[rows.row_of]
         return SetBatch(

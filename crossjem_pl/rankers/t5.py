@@ -16,7 +16,7 @@ from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions, load_encoder, resolve
 from crossjem_pl.rankers.prompts import PromptBatch
-from crossjem_pl.rankers.sequences import joined, length_groups, taken
+from crossjem_pl.rankers.sequences import joined, length_groups
 
 __all__ = ["T5Ranker", "evenly_spaced"]
 
@@ -95,7 +95,7 @@ class T5Ranker(NeuralRanker):
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
         before_query, before_item, end = self._prompt
-        prompts = joined(before_query, taken(queries.tokens, list_of_item), before_item, items.tokens, end)
+        prompts = joined(before_query, queries.tokens.take(list_of_item), before_item, items.tokens, end)
         groups, order = length_groups(prompts, self.pairs_per_pass, self.tokenizer.hf.pad_token_id or 0)
         slots = torch.from_numpy(np.flatnonzero(mask.numpy().ravel())[order])
         return PromptBatch(mask, items.truncated, queries.truncated, groups, slots)

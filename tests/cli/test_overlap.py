@@ -41,7 +41,6 @@ def test_tables_and_files(
 
 
 def test_the_picture_is_drawn(lists: str, tiny_bert: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     assert main(["overlap", lists, "--encoder", tiny_bert, "--out", str(tmp_path)]) == 0
     assert (tmp_path / "overlap.png").read_bytes().startswith(b"\x89PNG")
     assert "(overlap.png)" in (tmp_path / "overlap.md").read_text(encoding="utf-8")
