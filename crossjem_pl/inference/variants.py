@@ -103,7 +103,8 @@ def bucketed(run: Callable[..., Tensor], positions: int) -> Callable[..., Tensor
     So few shapes occur that each can have a compiled program of its own.
 
     Args:
-        run: takes int64 tensors by name, `attention_mask` among them, and returns [rows, width, size].
+        run: takes tensors [rows, width] by name, `attention_mask` (or a table [rows, 1, width, width] that is added to
+            the attention logits) among them, and returns [rows, width, size].
         positions: the width without `position_ids` that must not be passed.
     """
 
@@ -112,11 +113,18 @@ def bucketed(run: Callable[..., Tensor], positions: int) -> Callable[..., Tensor
         more_rows, more = -rows % _ROWS, -width % _WIDTH
         if "position_ids" not in inputs:
             more = max(min(more, positions - width), 0)
-        larger = {name: F.pad(x, (0, more, 0, more_rows)) for name, x in inputs.items()}
-        larger["attention_mask"][rows:, 0] = 1  # a row without any token would attend to nothing
+        larger = {name: _padded(x, more, more_rows) for name, x in inputs.items()}
+        if larger["attention_mask"].ndim == 2:
+            larger["attention_mask"][rows:, 0] = 1  # a row without any token would attend to nothing
         return run(**larger)[:rows, :width].clone()
 
     return padded
+
+
+def _padded(x: Tensor, more: int, more_rows: int) -> Tensor:
+    if x.ndim == 2:
+        return F.pad(x, (0, more, 0, more_rows))
+    return F.pad(x, (0, more, 0, more, 0, 0, 0, more_rows), value=-3e4)  # no token sees the padding
 
 
 def _compile(ranker: Ranker, device: torch.device) -> None:

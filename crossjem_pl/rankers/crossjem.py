@@ -23,11 +23,13 @@ from crossjem_pl.rankers.joint_graph import joint_axes, joint_part, place_in_seg
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.packed_attention import pack
 from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, first_position, load_encoder
+from crossjem_pl.rankers.union_attention import first_places, item_attention, item_neighbours
 from crossjem_pl.text import PassOrder, Ragged, leading_items, length_runs, plan_passes, token_union
 
 __all__ = ["CrossJEM", "JointBatch"]
 
-UnionPositions = Literal["sequential", "shared"]
+UnionPositions = Literal["sequential", "shared", "item"]
+UnionAttention = Literal["full", "item"]
 
 _RUN_COST = 64
 """Tokens of padding that a further run of the encoder must spare on one CPU thread. With 6 layers of width 384 on
@@ -41,6 +43,7 @@ class JointBatch(Batch):
     Args:
         input_ids, attention_mask, segment_ids: int64 [P, S].
         position_ids: int64 [P, S], or None for the encoder's own.
+        neighbours: int64, the pairs of union tokens that share an item, see `item_neighbours`; None where all see all.
         query_token, query_pass: int64 [K]; see `JointTokens`.
         sep_token: int64 [P].
         item_slot: int64 [I], place of each item in the flattened [lists, max_items].
@@ -53,6 +56,7 @@ class JointBatch(Batch):
     attention_mask: Tensor
     segment_ids: Tensor
     position_ids: Tensor | None
+    neighbours: Tensor | None
     query_token: Tensor
     query_pass: Tensor
     sep_token: Tensor
@@ -78,8 +82,16 @@ class CrossJEM(NeuralRanker, Exportable):
             [SEP].
         head: how token embeddings become scores; the paper's `LinearHead` by default.
         item_layers: encoder layers that run inside each item after the joint ones (0: the paper's form).
-        union_positions: "sequential", the encoder's own positions (the paper), or "shared", one position for
-            all union tokens, which makes the union a set and lets it be longer than the position table.
+        union_positions: "sequential", the encoder's own positions (the paper); "shared", one position for
+            all union tokens, which makes the union a set; or "item", a token's first place in the items that
+            hold it, counted from 1 as in `[CLS] item`, in the first segment. The last two let the union be
+            longer than the position table.
+        union_attention: "full", all tokens see each other (the paper), or "item": a union token sees the query
+            and the tokens that it shares an item with, the query sees itself. Then other items change an item's
+            score only through the tokens they share with it, and an encoder trained on single texts starts near
+            what it knows.
+        query_bias: with "item" attention, what is added to the attention logits of union tokens on the query's
+            words. Below 0, training begins near an encoding of the items on their own.
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         max_items_per_pass: N of the paper.
@@ -88,8 +100,9 @@ class CrossJEM(NeuralRanker, Exportable):
         options: how the encoder is loaded, see `EncoderOptions`.
 
     Raises:
-        ValueError: on limits that contradict each other or the encoder's number of positions, and for an
-            unknown `union_positions` or `pass_order`.
+        ValueError: on limits that contradict each other or the encoder's number of positions, for an unknown
+            `union_positions`, `union_attention` or `pass_order`, and for "item" attention with an encoder that
+            has windows of attention of its own.
     """
 
     name = "crossjem"
@@ -100,6 +113,8 @@ class CrossJEM(NeuralRanker, Exportable):
         head: ScoringHead | None = None,
         item_layers: int = 0,
         union_positions: UnionPositions = "sequential",
+        union_attention: UnionAttention = "full",
+        query_bias: float = 0.0,
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
         max_items_per_pass: int = 100,
@@ -116,6 +131,7 @@ class CrossJEM(NeuralRanker, Exportable):
             # [CLS] is not pooled; a pooler would only be dead weight
             self.encoder.register_module("pooler", None)
         self.union_positions = union_positions
+        self.union_attention, self.query_bias = union_attention, query_bias
         self.max_items_per_pass = max_items_per_pass
         self.max_union_tokens = max_union_tokens
         self.pass_order = pass_order
@@ -147,7 +163,7 @@ class CrossJEM(NeuralRanker, Exportable):
         """The largest `max_union_tokens` that the encoder's positions allow; None if they set no limit."""
         config = self.encoder_config
         available = getattr(config, "max_position_embeddings", None)
-        if available is None or self.union_positions == "shared":
+        if available is None or self.union_positions != "sequential":
             return None
         return int(available) - first_position(config) - self.max_query_tokens - 2
 
@@ -195,11 +211,19 @@ class CrossJEM(NeuralRanker, Exportable):
         union_pass = union.tokens.row_of
         input_ids[union_pass, start[union_pass] + union.tokens.position_of] = union.tokens.values
 
-        position_ids = None
-        if self.union_positions == "shared":
-            position_ids = torch.from_numpy(np.minimum(columns[None, :], start[:, None]))
         # flat position of the first union token of each item's pass
         offset = item_pass * width + start[item_pass]
+        pair_token = offset[union.pair_item] + union.pair_position
+        in_union = (columns[None, :] >= start[:, None]).astype(np.int64)
+        position_ids = neighbours = None
+        if self.union_positions == "shared":
+            position_ids = torch.from_numpy(np.minimum(columns[None, :], start[:, None]))
+        elif self.union_positions == "item":
+            places = first_places(pair_token, union.pair_first, passes * width).reshape(passes, width)
+            position_ids = torch.from_numpy(np.where(in_union, places + 1, columns[None, :]))
+            in_union = np.zeros_like(in_union)  # read as the query is: one segment
+        if self.union_attention == "item":
+            neighbours = torch.from_numpy(item_neighbours(pair_token, union.pair_item, width))
         own_item = items.tokens.row_of
         slot = np.flatnonzero(mask.numpy().ravel())
         return JointBatch(
@@ -208,14 +232,15 @@ class CrossJEM(NeuralRanker, Exportable):
             truncated_queries=queries.truncated,
             input_ids=torch.from_numpy(input_ids),
             attention_mask=torch.from_numpy((columns[None, :] < lengths[:, None]).astype(np.int64)),
-            segment_ids=torch.from_numpy((columns[None, :] >= start[:, None]).astype(np.int64)),
+            segment_ids=torch.from_numpy(in_union),
             position_ids=position_ids,
+            neighbours=neighbours,
             query_token=torch.from_numpy(query_pass * width + query_column),
             query_pass=torch.from_numpy(query_pass),
             sep_token=torch.from_numpy(rows * width + start - 1),
             item_slot=torch.from_numpy(slot),
             item_pass=torch.from_numpy(item_pass),
-            pair_token=torch.from_numpy(offset[union.pair_item] + union.pair_position),
+            pair_token=torch.from_numpy(pair_token),
             pair_item=torch.from_numpy(union.pair_item),
             pair_position=torch.from_numpy(union.pair_first),
             own_token=torch.from_numpy(offset[own_item] + union.occurrence),
@@ -230,8 +255,8 @@ class CrossJEM(NeuralRanker, Exportable):
         return self.tensor_scores(batch, [scores])
 
     def tensor_part(self) -> TensorPart:
-        shared = self.union_positions == "shared"
-        return joint_part(self.encoder, self.head, self.item_layers, shared, self.max_item_tokens)
+        axes = self._axes()
+        return joint_part(self.encoder, self.head, self.item_layers, axes, self.max_item_tokens)
 
     def tensor_inputs(self, batch: JointBatch) -> list[dict[str, Tensor]]:
         """One run: all passes at once, the pools as padded rows; see `PaddedTokens`."""
@@ -240,7 +265,7 @@ class CrossJEM(NeuralRanker, Exportable):
         query = pack(batch.query_pass, place, len(batch.sep_token))
         inputs: dict[str, Tensor | None] = {
             "input_ids": batch.input_ids,
-            "attention_mask": batch.attention_mask,
+            "attention_mask": self._attention(batch),
             "segment_ids": batch.segment_ids,
             "position_ids": batch.position_ids,
             "query_rows": batch.query_token[query.rows],
@@ -260,8 +285,7 @@ class CrossJEM(NeuralRanker, Exportable):
                 "own_flat": own.flat,
             }
         inputs |= {"item_rows": rows, "item_mask": own.mask, "item_positions": position[own.rows]}
-        axes = joint_axes(self.encoder, batch.position_ids is not None, self.item_layers is not None)
-        return [{name: value for name in axes if (value := inputs[name]) is not None}]
+        return [{name: value for name in self._axes() if (value := inputs[name]) is not None}]
 
     def tensor_scores(self, batch: JointBatch, outputs: Sequence[Tensor]) -> Tensor:
         return into_slots(outputs[0], batch.item_slot, batch.item_mask)
@@ -325,28 +349,47 @@ class CrossJEM(NeuralRanker, Exportable):
         For inference on a CPU, where padding costs as much as tokens, passes of unequal length are encoded in
         runs of similar length.
         """
+        attention = self._attention(batch)
         if batch.input_ids.device.type == "cpu" and not torch.is_grad_enabled():
             lengths = batch.attention_mask.sum(1).numpy()
             cuts = length_runs(lengths, _RUN_COST * torch.get_num_threads())
             if len(cuts) > 1:
-                return self._encode_runs(batch, [(torch.from_numpy(c), int(lengths[c].max())) for c in cuts])
-        return self._encode_rows(batch, slice(None), batch.input_ids.shape[1])
+                runs = [(torch.from_numpy(c), int(lengths[c].max())) for c in cuts]
+                return self._encode_runs(batch, attention, runs)
+        return self._encode_rows(batch, attention, slice(None), batch.input_ids.shape[1])
 
-    def _encode_runs(self, batch: JointBatch, runs: Sequence[tuple[Tensor, int]]) -> Tensor:
-        encoded = [self._encode_rows(batch, rows, length) for rows, length in runs]
+    def _encode_runs(
+        self, batch: JointBatch, attention: Tensor, runs: Sequence[tuple[Tensor, int]]
+    ) -> Tensor:
+        encoded = [self._encode_rows(batch, attention, rows, length) for rows, length in runs]
         hidden = encoded[0].new_zeros((*batch.input_ids.shape, encoded[0].shape[-1]))
         for (rows, length), own in zip(runs, encoded, strict=True):
             hidden[rows, :length] = own
         return hidden
 
-    def _encode_rows(self, batch: JointBatch, rows: Tensor | slice, length: int) -> Tensor:
+    def _encode_rows(self, batch: JointBatch, attention: Tensor, rows: Tensor | slice, length: int) -> Tensor:
         position_ids = batch.position_ids
+        seen = attention[rows, :length] if attention.ndim == 2 else attention[rows, None, :length, :length]
         return encode_tokens(
             self.encoder,
             batch.input_ids[rows, :length],
-            batch.attention_mask[rows, :length],
+            seen,
             batch.segment_ids[rows, :length],
             None if position_ids is None else position_ids[rows, :length],
+        )
+
+    def _attention(self, batch: JointBatch) -> Tensor:
+        """The padding mask, int64 [P, S], or what is added to the attention logits, float32 [P, S, S]."""
+        if batch.neighbours is None:
+            return batch.attention_mask
+        return item_attention(batch.attention_mask, batch.sep_token, batch.neighbours, self.query_bias)
+
+    def _axes(self) -> dict[str, tuple[str, ...]]:
+        return joint_axes(
+            self.encoder,
+            own_positions=self.union_positions != "sequential",
+            attention_table=self.union_attention == "item",
+            item_layers=self.item_layers is not None,
         )
 
     def _plan(self, items: Ragged, counts: np.ndarray) -> tuple[np.ndarray, list[int]]:
@@ -363,7 +406,12 @@ class CrossJEM(NeuralRanker, Exportable):
         return item_pass, list_of_pass
 
     def _check_limits(self) -> None:
-        for field, allowed in (("union_positions", UnionPositions), ("pass_order", PassOrder)):
+        choices = {
+            "union_positions": UnionPositions,
+            "union_attention": UnionAttention,
+            "pass_order": PassOrder,
+        }
+        for field, allowed in choices.items():
             if getattr(self, field) not in get_args(allowed):
                 raise ValueError(
                     f"{field} must be one of {', '.join(get_args(allowed))}, got {getattr(self, field)!r}"
@@ -375,9 +423,20 @@ class CrossJEM(NeuralRanker, Exportable):
                 f"max_union_tokens={self.max_union_tokens} cannot hold one item of "
                 f"max_item_tokens={self.max_item_tokens}"
             )
-        union = 1 if self.union_positions == "shared" else self.max_union_tokens
-        needed = self.max_query_tokens + 2 + union
+        if self.query_bias and self.union_attention != "item":
+            raise ValueError(f"query_bias={self.query_bias} needs union_attention='item'")
         config = self.encoder_config
+        windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+        if self.union_attention == "item" and (windows or _kernel(config) not in ("eager", "sdpa")):
+            raise ValueError(
+                f"union_attention='item' needs an encoder whose layers see the whole sequence, with eager or sdpa "
+                f"attention; {config.model_type} with {_kernel(config)} attention is not one"
+            )
+        needed = self.max_query_tokens + 2
+        if self.union_positions == "item":
+            needed = max(needed, self.max_item_tokens + 1)
+        else:
+            needed += 1 if self.union_positions == "shared" else self.max_union_tokens
         first = first_position(config)
         available = getattr(config, "max_position_embeddings", needed + first) - first
         if needed > available:
@@ -386,3 +445,7 @@ class CrossJEM(NeuralRanker, Exportable):
                 f"need {needed} positions, the encoder has {available}; lower a limit or use "
                 "union_positions='shared'"
             )
+
+
+def _kernel(config: PretrainedConfig) -> str:
+    return str(getattr(config, "_attn_implementation", None) or "eager")

@@ -18,12 +18,22 @@ _PASSES = ("passes", "pass_tokens")
 _ITEMS = ("items", "item_tokens")
 
 
-def joint_axes(encoder: nn.Module, shared_positions: bool, item_layers: bool) -> dict[str, tuple[str, ...]]:
-    """The inputs of `joint_part`'s module and their axes, in order."""
-    axes: dict[str, tuple[str, ...]] = {"input_ids": _PASSES, "attention_mask": _PASSES}
+def joint_axes(
+    encoder: nn.Module, own_positions: bool, attention_table: bool, item_layers: bool
+) -> dict[str, tuple[str, ...]]:
+    """The inputs of `joint_part`'s module and their axes, in order.
+
+    Args:
+        encoder: of the passes.
+        own_positions: whether positions are given instead of the encoder's own.
+        attention_table: whether `attention_mask` is a float32 table of what each token sees, added to the logits.
+        item_layers: whether there are any.
+    """
+    seen = (*_PASSES, _PASSES[1]) if attention_table else _PASSES
+    axes: dict[str, tuple[str, ...]] = {"input_ids": _PASSES, "attention_mask": seen}
     if has_segments(encoder):
         axes["segment_ids"] = _PASSES
-    if shared_positions:
+    if own_positions:
         axes["position_ids"] = _PASSES
     axes |= {
         "query_rows": ("passes", "query_tokens"),
@@ -43,17 +53,16 @@ def joint_part(
     encoder: nn.Module,
     head: ScoringHead,
     item_layers: ItemLayers | None,
-    shared_positions: bool,
+    axes: dict[str, tuple[str, ...]],
     max_item_tokens: int,
 ) -> TensorPart:
-    """The tensor part of a CROSS-JEM ranker with these components; see `PaddedTokens` for the inputs.
+    """The tensor part of a CROSS-JEM ranker with these components; see `joint_axes` and `PaddedTokens`.
 
     Raises:
         ValueError: for a head that has no padded form.
     """
     if padded_scores.dispatch(type(head)) is padded_scores.dispatch(object):
         padded_scores(head, None)  # type: ignore[arg-type]  # raises, naming the head
-    axes = joint_axes(encoder, shared_positions, item_layers is not None)
     return TensorPart(_JointGraph(encoder, head, item_layers, max_item_tokens), axes)
 
 
@@ -88,7 +97,8 @@ class _JointGraph(nn.Module):
         own_position: Tensor | None = None,
         own_flat: Tensor | None = None,
     ) -> Tensor:
-        hidden = encode_tokens(self.encoder, input_ids, attention_mask, segment_ids, position_ids).float()
+        seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
+        hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids).float()
         own = None
         if self.item_layers is not None:
             assert own_token is not None

@@ -44,6 +44,9 @@ BUILDERS: dict[str, Callable[[str], Ranker]] = {
     "linear-all-options": lambda bert: CrossJEM(bert, LinearHead(True, True, False), 0, "shared", **SMALL),
     "linear-positions-item-layer": lambda bert: CrossJEM(bert, LinearHead(True), 1, **SMALL),
     "query": lambda bert: CrossJEM(bert, QueryHead(), 0, "shared", **SMALL),
+    "query-item-attention": lambda bert: CrossJEM(
+        bert, QueryHead(), 0, "item", "item", query_bias=-2.0, **SMALL
+    ),
     "query-item-layer": lambda bert: CrossJEM(bert, QueryHead(), 1, "shared", **SMALL),
     "maxsim": lambda bert: CrossJEM(bert, MaxSimHead(), 0, "shared", **SMALL),
     "maxsim-linear-item-layers": lambda bert: CrossJEM(bert, MaxSimHead(linear=True), 2, "shared", **SMALL),

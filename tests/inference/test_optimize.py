@@ -18,7 +18,7 @@ from crossjem_pl.inference.optimize import Bounds
 from crossjem_pl.inference.variants import Settings, attention_of, bucketed, no_compiler, variant
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead, SetEncoder
-from crossjem_pl.rankers.crossjem import UnionPositions
+from crossjem_pl.rankers.crossjem import UnionAttention, UnionPositions
 from crossjem_pl.rankers.pretrained import encode_tokens
 from tests.rankers.literal import random_lists, sharpened
 
@@ -238,12 +238,14 @@ def test_other_rankers(tiny_bert: str, lists: list[RankingList], monkeypatch: py
         Reranker(BM25(), "cpu").optimize(lists)
 
 
-@pytest.mark.parametrize("positions", ["sequential", "shared"])
+@pytest.mark.parametrize(
+    ("positions", "attention"), [("sequential", "full"), ("shared", "full"), ("item", "item")]
+)
 def test_padding_to_common_shapes_changes_nothing(
-    positions: UnionPositions, tiny_bert: str, lists: list[RankingList]
+    positions: UnionPositions, attention: UnionAttention, tiny_bert: str, lists: list[RankingList]
 ) -> None:
     shapes: set[tuple[int, ...]] = set()
-    ranker = CrossJEM(tiny_bert, None, 0, positions, max_union_tokens=96, **LIMITS).eval()
+    ranker = CrossJEM(tiny_bert, None, 0, positions, attention, max_union_tokens=96, **LIMITS).eval()
 
     def run(**inputs: Tensor) -> Tensor:
         shapes.add(tuple(inputs["input_ids"].shape))
@@ -252,7 +254,10 @@ def test_padding_to_common_shapes_changes_nothing(
     padded = bucketed(run, 80)
     for one in [*lists, *random_lists(20, seed=4)]:
         batch = ranker.collate([one])
-        arguments = (batch.input_ids, batch.attention_mask, batch.segment_ids, batch.position_ids)
+        given = ranker.tensor_inputs(batch)[0]
+        seen = given["attention_mask"]
+        seen = seen if attention == "full" else seen[:, None]
+        arguments = (batch.input_ids, seen, batch.segment_ids, batch.position_ids)
         names = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
         inputs = {name: x for name, x in zip(names, arguments, strict=True) if x is not None}
         with torch.no_grad():

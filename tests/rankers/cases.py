@@ -35,6 +35,17 @@ CASES: dict[str, Callable[[Path], Ranker]] = {
     "crossjem-query-item-layer": lambda models: CrossJEM(
         str(models / "bert"), QueryHead(), 1, "shared", max_union_tokens=128, dropout=0.0, **LIMITS
     ),
+    "crossjem-item-attention": lambda models: CrossJEM(
+        str(models / "bert"),
+        QueryHead(),
+        0,
+        "item",
+        "item",
+        query_bias=-3.0,
+        max_union_tokens=128,
+        dropout=0.0,
+        **LIMITS,
+    ),
     "crossjem-maxsim": lambda models: CrossJEM(
         str(models / "bert"),
         MaxSimHead(linear=True),

@@ -77,19 +77,41 @@ def joint_pass(
         items.append(tokens)
     ordered = sorted(union, reverse=backwards)
     ids = [hf.cls_token_id, *query, hf.sep_token_id]
-    segment_ids = [0] * len(ids) + [1] * len(ordered)
+    segment_ids = [0] * len(ids) + [0 if ranker.union_positions == "item" else 1] * len(ordered)
     if ranker.union_positions == "sequential":
         positions = list(range(len(ids) + len(ordered)))
-    else:
+    elif ranker.union_positions == "shared":
         positions = list(range(len(ids))) + [len(ids)] * len(ordered)
+    else:
+        places = [min(item.index(token) for item in items if token in item) for token in ordered]
+        positions = list(range(len(ids))) + [1 + place for place in places]
+    mask = torch.ones(1, len(positions), dtype=torch.long)
+    if ranker.union_attention == "item":
+        mask = neighbours_table(ranker.query_bias, query, items, ordered)[None, None]
     inputs = {
         "input_ids": torch.tensor([ids + ordered]),
-        "attention_mask": torch.ones(1, len(positions), dtype=torch.long),
+        "attention_mask": mask,
         "position_ids": torch.tensor([positions]) + first,
     }
     if segments:
         inputs["token_type_ids"] = torch.tensor([segment_ids])
     return Joint(query, items, ordered, ranker.encoder(**inputs).last_hidden_state[0])
+
+
+def neighbours_table(query_bias: float, query: list[int], items: list[list[int]], union: list[int]) -> Tensor:
+    """What is added to the logits when union tokens see the query and the tokens of their items."""
+    start = len(query) + 2
+    table = torch.full((start + len(union), start + len(union)), -math.inf)
+    for row in range(start + len(union)):
+        for column in range(start + len(union)):
+            if column < start:
+                word = 0 < column < start - 1
+                table[row, column] = query_bias if row >= start and word else 0.0
+            elif row >= start:
+                one, other = union[row - start], union[column - start]
+                if any(one in item and other in item for item in items):
+                    table[row, column] = 0.0
+    return table
 
 
 def classifier(ranker: CrossJEM) -> nn.Linear:

@@ -38,14 +38,28 @@ def batched_scores(ranker: CrossJEM, lists: list[RankingList], batch_size: int =
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("union_positions", ["sequential", "shared"])
+@pytest.mark.parametrize(
+    ("union_positions", "attention"),
+    [
+        ("sequential", {}),
+        ("shared", {}),
+        ("item", {"union_attention": "item", "query_bias": -1.5}),
+        ("sequential", {"union_attention": "item"}),
+        ("item", {}),
+    ],
+)
 @pytest.mark.parametrize(
     ("positions", "pool_cls", "count"), [(False, False, 200), (True, False, 60), (True, True, 60)]
 )
 def test_equals_algorithms_1_and_2(
-    tiny_bert: str, union_positions: str, positions: bool, pool_cls: bool, count: int
+    tiny_bert: str,
+    union_positions: str,
+    attention: dict[str, object],
+    positions: bool,
+    pool_cls: bool,
+    count: int,
 ) -> None:
-    ranker = build(tiny_bert, LinearHead(positions, pool_cls), 0, union_positions)
+    ranker = build(tiny_bert, LinearHead(positions, pool_cls), 0, union_positions, **attention)
     lists = random_lists(count, seed=count)
     for one, scores in zip(lists, batched_scores(ranker, lists), strict=True):
         joint = joint_pass(ranker, one)
@@ -237,17 +251,63 @@ def test_roberta_has_fewer_positions_than_its_table(tmp_path: Path) -> None:
     assert torch.isfinite(ranker(batch)).all()
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
-def test_eager_and_sdpa_attention_agree(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "attention"),
+    [
+        ("bert", "full"),
+        ("distilbert", "full"),
+        ("modernbert", "full"),
+        ("bert", "item"),
+        ("distilbert", "item"),
+    ],
+)
+def test_eager_and_sdpa_attention_agree(family: str, attention: str, tmp_path: Path) -> None:
     folder = encoder_families.write(tmp_path / family, family)
     lists = random_lists(10, seed=13)
-    arguments = (QueryHead(), 0 if family == "modernbert" else 1)
-    eager = build(folder, *arguments, max_union_tokens=80, attn_implementation="eager")
-    sdpa = build(folder, QueryHead(), arguments[1], max_union_tokens=80, attn_implementation="sdpa")
+    options = {"max_union_tokens": 80, "union_attention": attention}
+    layers = 0 if family == "modernbert" else 1
+    eager = build(folder, QueryHead(), layers, attn_implementation="eager", **options)
+    sdpa = build(folder, QueryHead(), layers, attn_implementation="sdpa", **options)
     assert eager.encoder_config._attn_implementation == "eager"
     assert sdpa.encoder_config._attn_implementation == "sdpa"
     for a, b in zip(batched_scores(eager, lists), batched_scores(sdpa, lists), strict=True):
         torch.testing.assert_close(a, b, **TOLERANCE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", encoder_families.FAMILIES)
+def test_other_encoders_with_item_attention(family: str, tmp_path: Path) -> None:
+    folder = encoder_families.write(tmp_path / family, family)
+    item = {"union_attention": "item", "query_bias": -2.0}
+    ranker = build(folder, None, 0, "item", max_union_tokens=300, **item)
+    lists = random_lists(10, seed=12, most_items=60)
+    literal = {"segments": family in ("bert", "electra"), "first": int(family == "roberta")}
+    for one, scores in zip(lists, batched_scores(ranker, lists), strict=True):
+        expected = paper_scores(joint_pass(ranker, one, **literal), classifier(ranker))  # type: ignore[arg-type]
+        torch.testing.assert_close(scores, expected, **TOLERANCE)
+    save_ranker(ranker, tmp_path / "saved")
+    again = load_ranker(str(tmp_path / "saved")).eval()
+    assert isinstance(again, CrossJEM)
+    torch.testing.assert_close(batched_scores(again, lists)[0], batched_scores(ranker, lists)[0], **TOLERANCE)
+
+
+def test_item_attention_names_the_encoders_that_have_it(tmp_path: Path) -> None:
+    folder = encoder_families.write(tmp_path / "modern", "modernbert")
+    with pytest.raises(
+        ValueError, match="layers see the whole sequence.*; modernbert with sdpa attention is"
+    ):
+        CrossJEM(folder, **{**LIMITS, "max_union_tokens": 80, "union_attention": "item"})
+
+
+@torch.no_grad()
+def test_with_item_attention_only_items_that_share_tokens_change_a_score(tiny_bert: str) -> None:
+    """The items that the others share no token with keep their scores; under full attention none does."""
+    own, others = ["red shoe", "blue boots"], ["cheap dog", "car book"]
+    for attention, change in (("item", 0.0), ("full", 1e-3)):
+        ranker = build(tiny_bert, QueryHead(), 0, "item", union_attention=attention)
+        alone, among = (RankingList.from_texts("cat", items) for items in (own, own + others))
+        difference = (batched_scores(ranker, [alone])[0] - batched_scores(ranker, [among])[0][:2]).abs()
+        assert bool((difference <= 1e-6).all()) if change == 0.0 else bool((difference > change).any())
 
 
 def test_item_layers_name_the_encoders_that_have_them(tmp_path: Path) -> None:
@@ -302,7 +362,11 @@ def _of_length(items: int) -> RankingList:
         ({"item_layers": -1}, "item_layers=-1, but the encoder has 2 layers"),
         ({"layers": 3}, "layers=3, but .* has 2"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"union_positions": "none"}, "union_positions must be one of sequential, shared, got 'none'"),
+        ({"union_positions": "none"}, "union_positions must be one of sequential, shared, item, got 'none'"),
+        ({"union_attention": "none"}, "union_attention must be one of full, item, got 'none'"),
+        ({"query_bias": -3.0}, "query_bias=-3.0 needs union_attention='item'"),
+        ({"max_query_tokens": 159, "union_positions": "item"}, "need 161 positions, the encoder has 160"),
+        ({"union_attention": "item", "attn_implementation": "flex_attention"}, "bert with flex_attention"),
         ({"pass_order": "random"}, "pass_order must be one of sorted, given, overlap, got 'random'"),
     ],
 )
