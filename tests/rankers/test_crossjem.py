@@ -294,7 +294,7 @@ def test_other_encoders_with_item_attention(family: str, tmp_path: Path) -> None
 def test_item_attention_names_the_encoders_that_have_it(tmp_path: Path) -> None:
     folder = encoder_families.write(tmp_path / "modern", "modernbert")
     with pytest.raises(
-        ValueError, match="layers see the whole sequence.*; modernbert with sdpa attention is"
+        ValueError, match=r"layers see the whole sequence.*; modernbert with sdpa attention is"
     ):
         CrossJEM(folder, **{**LIMITS, "max_union_tokens": 80, "union_attention": "item"})
 
