@@ -49,3 +49,4 @@ clean: ## remove the environment and caches (runs/ and data/ stay)
 
 include experiments/distil.mk
 include benchmarks/tables/tables.mk
+include benchmarks/study/study.mk

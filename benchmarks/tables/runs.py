@@ -123,14 +123,21 @@ class Runner:
 
     def lists(self) -> list[RankingList]:
         """The lists of the split that figures are taken on."""
-        return self._built(System(self.dataset.name)).datamodule.lists(self.split)
+        return self.build(System(self.dataset.name)).datamodule.lists(self.split)
 
     def ranker(self, system: System) -> Ranker:
         """A system's ranker with fresh heads: enough to time it."""
-        return self._built(system).model.ranker
+        return self.build(system).model.ranker
 
-    def _built(self, system: System) -> RankingCLI:
-        arguments = self._arguments(system, 0, None, with_scores=False)
+    def build(self, system: System, *options: str, with_scores: bool = False) -> RankingCLI:
+        """Trainer, model and data of a system, nothing run.
+
+        Args:
+            system: what to build.
+            options: further `--key value`.
+            with_scores: whether the training lists get the teacher's scores, if the system reads any.
+        """
+        arguments = [*self._arguments(system, 0, None, with_scores), *options]
         return RankingCLI(
             RankingModule, RankingDataModule, run=False, args=arguments, save_config_callback=None
         )
@@ -227,10 +234,10 @@ class Runner:
                 "encoder": self.encoder,
                 "layers": None if system.layers is None else str(system.layers),
             }
-        return [
-            *_ranker_options(chosen),
-            *_ranker_options(dict(pair.split("=", 1) for pair in self.encoder_options)),
-        ]
+        given: dict[str, str] = dict(pair.split("=", 1) for pair in self.encoder_options)
+        if system.own_attention:
+            given.pop("attn_implementation", None)
+        return [*_ranker_options(chosen), *_ranker_options(given)]
 
     def _reads_scores(self, configs: list[Path], system: System) -> bool:
         files = [EXPERIMENTS / f"{self.dataset.name}.yaml", *configs]

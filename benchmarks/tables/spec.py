@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["TABLES", "Part", "System", "TableSpec", "read_table"]
+__all__ = ["TABLES", "Part", "System", "TableSpec", "read_system", "read_table"]
 
 TABLES = sorted(int(path.stem.removeprefix("table")) for path in Path(__file__).parent.glob("table*.yaml"))
 """Numbers of the tables that have a description."""
@@ -27,6 +27,7 @@ class System:
         layers: how many layers of `ENCODER` stand for its own encoder where the user names one.
         trained: False evaluates the encoder as published.
         model_of: name of another system of the table whose model is evaluated with these options.
+        own_attention: whether the ranker brings its attention, so that `attn_implementation` is not passed on.
         needs_hub: whether it cannot run on the packaged encoder (left out of smoke runs, which say so).
     """
 
@@ -38,6 +39,7 @@ class System:
     layers: int | None = None
     trained: bool = True
     model_of: str | None = None
+    own_attention: bool = False
     needs_hub: bool = False
 
 
@@ -88,7 +90,7 @@ def read_table(number: int) -> TableSpec:
 
 
 def _part(values: dict[str, Any], path: Path) -> Part:
-    systems = tuple(_system(system, path) for system in values.pop("systems", []))
+    systems = tuple(read_system(system, path) for system in values.pop("systems", []))
     known = _known(Part, values, path)
     known["columns"] = tuple(known.get("columns", ()))
     known["paper"] = tuple((str(name), tuple(row)) for name, row in known.get("paper", {}).items())
@@ -100,7 +102,12 @@ def _part(values: dict[str, Any], path: Path) -> Part:
     return part
 
 
-def _system(values: dict[str, Any], path: Path) -> System:
+def read_system(values: dict[str, Any], path: Path) -> System:
+    """A row from its fields in a YAML file.
+
+    Raises:
+        ValueError: naming the file, if it holds a field that is not known.
+    """
     known = _known(System, values, path)
     known["config"] = tuple(known.get("config", ()))
     known["options"] = tuple((key, str(value)) for key, value in known.get("options", {}).items())
