@@ -23,6 +23,7 @@ from crossjem_pl.rankers.joint_graph import joint_axes, joint_part, place_in_seg
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.packed_attention import pack
 from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, first_position, load_encoder
+from crossjem_pl.rankers.split_layers import SplitLayers
 from crossjem_pl.rankers.union_attention import first_places, item_attention, item_neighbours
 from crossjem_pl.text import PassOrder, Ragged, leading_items, length_runs, plan_passes, token_union
 
@@ -46,6 +47,9 @@ class JointBatch(Batch):
         neighbours: int64, the pairs of union tokens that share an item, see `item_neighbours`; None where all see all.
         query_token, query_pass: int64 [K]; see `JointTokens`.
         sep_token: int64 [P].
+        context_token: int64 [P, Q], positions of [CLS], query and [SEP]; padding repeats the last. None without split
+            layers.
+        context_mask: bool [P, Q], likewise.
         item_slot: int64 [I], place of each item in the flattened [lists, max_items].
         item_pass: int64 [I].
         pair_token, pair_item, pair_position: int64 [pairs], the distinct tokens of each item.
@@ -60,6 +64,8 @@ class JointBatch(Batch):
     query_token: Tensor
     query_pass: Tensor
     sep_token: Tensor
+    context_token: Tensor | None
+    context_mask: Tensor | None
     item_slot: Tensor
     item_pass: Tensor
     pair_token: Tensor
@@ -81,7 +87,8 @@ class CrossJEM(NeuralRanker, Exportable):
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and
             [SEP].
         head: how token embeddings become scores; the paper's `LinearHead` by default.
-        item_layers: encoder layers that run inside each item after the joint ones (0: the paper's form).
+        item_layers: encoder layers that are added and run inside each item after the joint ones, see `ItemLayers`
+            (0: the paper's form).
         union_positions: "sequential", the encoder's own positions (the paper); "shared", one position for
             all union tokens, which makes the union a set; or "item", a token's first place in the items that
             hold it, counted from 1 as in `[CLS] item`, in the first segment. The last two let the union be
@@ -92,6 +99,8 @@ class CrossJEM(NeuralRanker, Exportable):
             what it knows.
         query_bias: with "item" attention, what is added to the attention logits of union tokens on the query's
             words. Below 0, training begins near an encoding of the items on their own.
+        split_layers: how many of the encoder's own last layers run on each item's own copies of its tokens, see
+            `SplitLayers` (0: the paper's form).
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         max_items_per_pass: N of the paper.
@@ -101,8 +110,8 @@ class CrossJEM(NeuralRanker, Exportable):
 
     Raises:
         ValueError: on limits that contradict each other or the encoder's number of positions, for an unknown
-            `union_positions`, `union_attention` or `pass_order`, and for "item" attention with an encoder that
-            has windows of attention of its own.
+            `union_positions`, `union_attention` or `pass_order`, for item layers together with split layers, and
+            for "item" attention with an encoder that has windows of attention of its own.
     """
 
     name = "crossjem"
@@ -115,6 +124,7 @@ class CrossJEM(NeuralRanker, Exportable):
         union_positions: UnionPositions = "sequential",
         union_attention: UnionAttention = "full",
         query_bias: float = 0.0,
+        split_layers: int = 0,
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
         max_items_per_pass: int = 100,
@@ -139,14 +149,17 @@ class CrossJEM(NeuralRanker, Exportable):
         width = int(self.encoder_config.hidden_size)
         self.head = head
         self.head.build(width)
+        if item_layers and split_layers:
+            raise ValueError(f"item_layers={item_layers} and split_layers={split_layers}: give one of them")
         self.item_layers = ItemLayers(self.encoder, item_layers, max_item_tokens) if item_layers else None
+        self.split_layers = SplitLayers(self.encoder, split_layers) if split_layers else None
 
     @property
     def encoder_config(self) -> PretrainedConfig:
         return self.encoder.config  # type: ignore[return-value]
 
     def encoders(self) -> list[nn.Module]:
-        return [self.encoder] if self.item_layers is None else [self.encoder, self.item_layers]
+        return [m for m in (self.encoder, self.item_layers, self.split_layers) if m is not None]
 
     @classmethod
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
@@ -224,6 +237,11 @@ class CrossJEM(NeuralRanker, Exportable):
             in_union = np.zeros_like(in_union)  # read as the query is: one segment
         if self.union_attention == "item":
             neighbours = torch.from_numpy(item_neighbours(pair_token, union.pair_item, width))
+        context_token = context_mask = None
+        if self.split_layers is not None:
+            place = np.arange(int(start.max()))[None, :]
+            context_token = torch.from_numpy(rows[:, None] * width + np.minimum(place, start[:, None] - 1))
+            context_mask = torch.from_numpy(place < start[:, None])
         own_item = items.tokens.row_of
         slot = np.flatnonzero(mask.numpy().ravel())
         return JointBatch(
@@ -238,6 +256,8 @@ class CrossJEM(NeuralRanker, Exportable):
             query_token=torch.from_numpy(query_pass * width + query_column),
             query_pass=torch.from_numpy(query_pass),
             sep_token=torch.from_numpy(rows * width + start - 1),
+            context_token=context_token,
+            context_mask=context_mask,
             item_slot=torch.from_numpy(slot),
             item_pass=torch.from_numpy(item_pass),
             pair_token=torch.from_numpy(pair_token),
@@ -256,27 +276,31 @@ class CrossJEM(NeuralRanker, Exportable):
 
     def tensor_part(self) -> TensorPart:
         axes = self._axes()
-        return joint_part(self.encoder, self.head, self.item_layers, axes, self.max_item_tokens)
+        after = self.item_layers or self.split_layers
+        return joint_part(self.encoder, self.head, after, axes, self.max_item_tokens, self.query_bias)
 
     def tensor_inputs(self, batch: JointBatch) -> list[dict[str, Tensor]]:
         """One run: all passes at once, the pools as padded rows; see `PaddedTokens`."""
         items = len(batch.item_pass)
         place = place_in_segment(batch.query_pass, len(batch.sep_token))
         query = pack(batch.query_pass, place, len(batch.sep_token))
+        query_token, sep_token, _ = _context_rows(batch)
         inputs: dict[str, Tensor | None] = {
             "input_ids": batch.input_ids,
             "attention_mask": self._attention(batch),
             "segment_ids": batch.segment_ids,
             "position_ids": batch.position_ids,
-            "query_rows": batch.query_token[query.rows],
+            "query_rows": query_token[query.rows],
             "query_mask": query.mask,
-            "sep_token": batch.sep_token,
+            "sep_token": sep_token,
             "item_pass": batch.item_pass,
+            "context_token": batch.context_token,
+            "context_mask": batch.context_mask,
         }
-        if self.item_layers is None:
+        if self.item_layers is None and self.split_layers is None:
             own = pack(batch.pair_item, place_in_segment(batch.pair_item, items), items)
             rows, position = batch.pair_token[own.rows], batch.pair_position
-        else:  # the item layers' output is read, not the joint encoding
+        else:  # the output of the layers inside the items is read, not the joint encoding
             own = pack(batch.own_item, batch.own_position, items)
             rows, position = own.rows, batch.own_position
             inputs |= {
@@ -298,8 +322,12 @@ class CrossJEM(NeuralRanker, Exportable):
             scores = self.head(tokens)
             parts = self.head.contributions(tokens)
         pieces = self.tokenizer.hf.convert_ids_to_tokens(batch.input_ids.flatten().tolist())
+        apart = self.item_layers is not None or self.split_layers is not None
+        joint = batch.own_token if apart else tokens.pair_token
         special = set(tokens.cls_token.tolist()) | set(tokens.sep_token.tolist())
-        joint = tokens.pair_token if self.item_layers is None else batch.own_token
+        if batch.context_token is not None:  # the context has rows of its own: back to the passes'
+            parts.context_token = batch.context_token.flatten()[parts.context_token]
+            special = set(batch.context_token[:, 0].tolist()) | set(batch.sep_token.tolist())
         found: list[list[TokenContribution]] = [[] for _ in ranking_list.items]
         for item, token, value in zip(
             tokens.pair_item.tolist(), joint.tolist(), parts.pair.tolist(), strict=True
@@ -323,19 +351,29 @@ class CrossJEM(NeuralRanker, Exportable):
         joint = hidden.reshape(passes * width, size)
         pair_token, pair_item, pair_position = batch.pair_token, batch.pair_item, batch.pair_position
         embeddings = item_embeddings = joint.float()
+        own = None
         if self.item_layers is not None:
             own = self.item_layers(
                 joint, batch.own_token, batch.own_item, batch.own_position, len(batch.item_pass)
             )
+        elif self.split_layers is not None:
+            packing = pack(batch.own_item, batch.own_position, len(batch.item_pass))
+            of_context = (batch.context_token, batch.context_mask)
+            context, own = self.split_layers(
+                joint, *of_context, batch.own_token, packing, batch.item_pass, self.query_bias
+            )
+            embeddings = context.float()
+        if own is not None:
             item_embeddings = own.float()
             pair_token = torch.arange(len(batch.own_token), device=joint.device)
             pair_item, pair_position = batch.own_item, batch.own_position
+        query_token, sep_token, row = _context_rows(batch)
         return JointTokens(
             embeddings=embeddings,
-            query_token=batch.query_token,
+            query_token=query_token,
             query_pass=batch.query_pass,
-            cls_token=torch.arange(passes, device=joint.device) * width,
-            sep_token=batch.sep_token,
+            cls_token=torch.arange(passes, device=joint.device) * row,
+            sep_token=sep_token,
             item_pass=batch.item_pass,
             item_embeddings=item_embeddings,
             pair_token=pair_token,
@@ -389,7 +427,8 @@ class CrossJEM(NeuralRanker, Exportable):
             self.encoder,
             own_positions=self.union_positions != "sequential",
             attention_table=self.union_attention == "item",
-            item_layers=self.item_layers is not None,
+            own_tokens=self.item_layers is not None or self.split_layers is not None,
+            context=self.split_layers is not None,
         )
 
     def _plan(self, items: Ragged, counts: np.ndarray) -> tuple[np.ndarray, list[int]]:
@@ -445,6 +484,20 @@ class CrossJEM(NeuralRanker, Exportable):
                 f"need {needed} positions, the encoder has {available}; lower a limit or use "
                 "union_positions='shared'"
             )
+
+
+def _context_rows(batch: JointBatch) -> tuple[Tensor, Tensor, int]:
+    """Where the states of the query's tokens and of [SEP] are, and how many states each pass has.
+
+    The joint encoding has S of a pass; split layers leave the Q of its [CLS], query and [SEP].
+    """
+    width = batch.input_ids.shape[1]
+    if batch.context_token is None:
+        return batch.query_token, batch.sep_token, width
+    row = batch.context_token.shape[1]
+    passes = torch.arange(len(batch.sep_token), device=batch.sep_token.device)
+    query = batch.query_token - batch.query_pass * (width - row)
+    return query, batch.sep_token - passes * (width - row), row
 
 
 def _kernel(config: PretrainedConfig) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from crossjem_pl.rankers.packed_attention import pack, with_packed_attention
 from crossjem_pl.rankers.pretrained import first_position
 
-__all__ = ["ItemLayers"]
+__all__ = ["ItemLayers", "layer_stack"]
 
 
 class ItemLayers(nn.Module):
@@ -31,7 +31,7 @@ class ItemLayers(nn.Module):
 
     def __init__(self, encoder: nn.Module, layers: int, max_item_tokens: int) -> None:
         super().__init__()
-        stack = _layer_stack(encoder)
+        stack = layer_stack(encoder)
         if not 1 <= layers <= len(stack):
             raise ValueError(f"item_layers={layers}, but the encoder has {len(stack)} layers")
         self.layers = with_packed_attention(nn.ModuleList(stack[-layers:]))
@@ -63,7 +63,12 @@ class ItemLayers(nn.Module):
         return hidden[0]
 
 
-def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
+def layer_stack(encoder: nn.Module) -> nn.ModuleList:
+    """The layers of an encoder that can run on packed tokens.
+
+    Raises:
+        ValueError: if there are no layers that take only hidden states and a mask.
+    """
     for path in ("encoder.layer", "transformer.layer"):
         try:
             stack = encoder.get_submodule(path)

@@ -11,6 +11,7 @@ from crossjem_pl.rankers.item_layers import ItemLayers
 from crossjem_pl.rankers.packed_attention import Packing
 from crossjem_pl.rankers.padded_heads import PaddedTokens, padded_scores
 from crossjem_pl.rankers.pretrained import encode_tokens, has_segments
+from crossjem_pl.rankers.split_layers import SplitLayers
 
 __all__ = ["joint_axes", "joint_part", "place_in_segment"]
 
@@ -19,7 +20,7 @@ _ITEMS = ("items", "item_tokens")
 
 
 def joint_axes(
-    encoder: nn.Module, own_positions: bool, attention_table: bool, item_layers: bool
+    encoder: nn.Module, own_positions: bool, attention_table: bool, own_tokens: bool, context: bool
 ) -> dict[str, tuple[str, ...]]:
     """The inputs of `joint_part`'s module and their axes, in order.
 
@@ -27,7 +28,8 @@ def joint_axes(
         encoder: of the passes.
         own_positions: whether positions are given instead of the encoder's own.
         attention_table: whether `attention_mask` is a float32 table of what each token sees, added to the logits.
-        item_layers: whether there are any.
+        own_tokens: whether layers run inside each item on its own tokens.
+        context: whether they take [CLS], query and [SEP] along.
     """
     seen = (*_PASSES, _PASSES[1]) if attention_table else _PASSES
     axes: dict[str, tuple[str, ...]] = {"input_ids": _PASSES, "attention_mask": seen}
@@ -44,17 +46,20 @@ def joint_axes(
         "item_mask": _ITEMS,
         "item_positions": _ITEMS,
     }
-    if item_layers:
+    if own_tokens:
         axes |= dict.fromkeys(("own_token", "own_position", "own_flat"), ("all_item_tokens",))
+    if context:
+        axes |= dict.fromkeys(("context_token", "context_mask"), ("passes", "context_tokens"))
     return axes
 
 
 def joint_part(
     encoder: nn.Module,
     head: ScoringHead,
-    item_layers: ItemLayers | None,
+    inside: ItemLayers | SplitLayers | None,
     axes: dict[str, tuple[str, ...]],
     max_item_tokens: int,
+    query_bias: float,
 ) -> TensorPart:
     """The tensor part of a CROSS-JEM ranker with these components; see `joint_axes` and `PaddedTokens`.
 
@@ -63,7 +68,7 @@ def joint_part(
     """
     if padded_scores.dispatch(type(head)) is padded_scores.dispatch(object):
         padded_scores(head, None)  # type: ignore[arg-type]  # raises, naming the head
-    return TensorPart(_JointGraph(encoder, head, item_layers, max_item_tokens), axes)
+    return TensorPart(_JointGraph(encoder, head, inside, max_item_tokens, query_bias), axes)
 
 
 def place_in_segment(segment: Tensor, segments: int) -> Tensor:
@@ -74,11 +79,16 @@ def place_in_segment(segment: Tensor, segments: int) -> Tensor:
 
 class _JointGraph(nn.Module):
     def __init__(
-        self, encoder: nn.Module, head: ScoringHead, item_layers: ItemLayers | None, max_item_tokens: int
+        self,
+        encoder: nn.Module,
+        head: ScoringHead,
+        inside: ItemLayers | SplitLayers | None,
+        max_item_tokens: int,
+        query_bias: float,
     ) -> None:
         super().__init__()
-        self.encoder, self.head, self.item_layers = encoder, head, item_layers
-        self.max_item_tokens = max_item_tokens
+        self.encoder, self.head, self.inside = encoder, head, inside
+        self.max_item_tokens, self.query_bias = max_item_tokens, query_bias
 
     def forward(
         self,
@@ -96,19 +106,29 @@ class _JointGraph(nn.Module):
         own_token: Tensor | None = None,
         own_position: Tensor | None = None,
         own_flat: Tensor | None = None,
+        context_token: Tensor | None = None,
+        context_mask: Tensor | None = None,
     ) -> Tensor:
         seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids).float()
         own = None
-        if self.item_layers is not None:
+        if self.inside is not None:
             assert own_token is not None
             assert own_position is not None
             assert own_flat is not None
             packing = Packing(item_rows, item_mask, own_flat)
-            states = hidden.flatten(0, 1)[own_token] + self.item_layers.positions(own_position)
-            for layer in self.item_layers.layers:
-                states = layer(states.unsqueeze(0), attention_mask=None, packing=packing)[0]
-            own = states
+            if isinstance(self.inside, ItemLayers):
+                own = hidden.flatten(0, 1)[own_token] + self.inside.positions(own_position)
+                for layer in self.inside.layers:
+                    own = layer(own.unsqueeze(0), attention_mask=None, packing=packing)[0]
+            else:
+                assert context_token is not None
+                assert context_mask is not None
+                context = (context_token, context_mask)
+                states, own = self.inside(
+                    hidden.flatten(0, 1), *context, own_token, packing, item_pass, self.query_bias
+                )
+                hidden = states.unflatten(0, context_token.shape)
         tokens = PaddedTokens(
             hidden,
             query_rows,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-__all__ = ["Packing", "pack", "with_packed_attention"]
+__all__ = ["Packing", "pack", "with_attention", "with_packed_attention"]
 
 _NAME = "crossjem_packed"
 
@@ -46,11 +46,16 @@ def with_packed_attention(layers: nn.ModuleList) -> nn.ModuleList:
     The layers then take hidden states [1, tokens, width] and the keyword `packing`; everything but the attention
     itself runs on the packed tokens, without padding.
     """
+    return with_attention(layers, _NAME)
+
+
+def with_attention(layers: nn.ModuleList, name: str) -> nn.ModuleList:
+    """A deep copy of encoder layers with the attention that is registered with transformers as `name`."""
     layers = copy.deepcopy(layers)
     for module in layers.modules():
         config = getattr(module, "config", None)
         if config is not None:
-            config._attn_implementation = _NAME
+            config._attn_implementation = name
     return layers
 
 

@@ -50,7 +50,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def arguments(folder: Path, *more: str) -> list[str]:
     encoder = str(tiny_models.write_bert(folder / "bert", positions=512))
-    out = ["--data", str(folder / "data"), "--scores", str(folder / "data/scores.parquet"), "--encoder", encoder]
+    out = [
+        "--data",
+        str(folder / "data"),
+        "--scores",
+        str(folder / "data/scores.parquet"),
+        "--encoder",
+        encoder,
+    ]
     out += ["--runs", str(folder / "runs"), "--out", str(folder / "out"), *more]
     return [*out, "--options", *SMALL]
 
@@ -82,10 +89,24 @@ def test_equal_time_gives_each_system_the_steps_that_it_has_time_for(
 ) -> None:
     monkeypatch.setattr(
         "benchmarks.study.__main__.seconds_per_step",
-        lambda runner, systems: {system.name: 2.0 if system.name == "monoBERT" else 1.0 for system in systems},
+        lambda runner, systems: {
+            system.name: 2.0 if system.name == "monoBERT" else 1.0 for system in systems
+        },
     )
     only = ["--only", "monoBERT", "CROSS-JEM, the paper's", "CROSS-JEM"]
-    more = ["--parts", "lists", "time", "--minutes", "0.1", "--items", "5", "--rounds", "2", "--more-seeds", "1"]
+    more = [
+        "--parts",
+        "lists",
+        "time",
+        "--minutes",
+        "0.1",
+        "--items",
+        "5",
+        "--rounds",
+        "2",
+        "--more-seeds",
+        "1",
+    ]
     assert main(arguments(folder, *only, *more)) == 0
     found = json.loads((folder / "out/accuracy.json").read_text())
     assert {name: one["steps"] for name, one in found["time"].items()} == {

@@ -47,6 +47,10 @@ BUILDERS: dict[str, Callable[[str], Ranker]] = {
     "query-item-attention": lambda bert: CrossJEM(
         bert, QueryHead(), 0, "item", "item", query_bias=-2.0, **SMALL
     ),
+    "linear-split-layer": lambda bert: CrossJEM(
+        bert, LinearHead(True, True), 0, "item", "item", query_bias=-2.0, split_layers=1, **SMALL
+    ),
+    "maxsim-split-layer": lambda bert: CrossJEM(bert, MaxSimHead(), 0, split_layers=1, **SMALL),
     "query-item-layer": lambda bert: CrossJEM(bert, QueryHead(), 1, "shared", **SMALL),
     "maxsim": lambda bert: CrossJEM(bert, MaxSimHead(), 0, "shared", **SMALL),
     "maxsim-linear-item-layers": lambda bert: CrossJEM(bert, MaxSimHead(linear=True), 2, "shared", **SMALL),

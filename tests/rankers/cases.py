@@ -46,6 +46,18 @@ CASES: dict[str, Callable[[Path], Ranker]] = {
         dropout=0.0,
         **LIMITS,
     ),
+    "crossjem-split-layer": lambda models: CrossJEM(
+        str(models / "bert"),
+        QueryHead(),
+        0,
+        "item",
+        "item",
+        query_bias=-3.0,
+        split_layers=1,
+        max_union_tokens=128,
+        dropout=0.0,
+        **LIMITS,
+    ),
     "crossjem-maxsim": lambda models: CrossJEM(
         str(models / "bert"),
         MaxSimHead(linear=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import random
 from dataclasses import dataclass
@@ -194,6 +195,33 @@ def item_layer_states(ranker: CrossJEM, joint: Joint) -> list[Tensor]:
             hidden = layer(hidden, attention_mask=None)
         states.append(hidden[0])
     return states
+
+
+def split_states(ranker: CrossJEM, joint: Joint) -> tuple[Joint, list[Tensor]]:
+    """Every item's tokens after [CLS] query [SEP] through the split layers with transformers' eager attention.
+
+    Returns:
+        The pass with the query's states after these layers, and the states [tokens, width] of each item.
+    """
+    assert ranker.split_layers is not None
+    layers = copy.deepcopy(ranker.split_layers.layers)
+    for module in layers.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            config._attn_implementation = "eager"
+    start = len(joint.query) + 2
+    context, own = joint.states, []
+    for item in joint.items:
+        hidden = torch.cat([joint.states[:start], torch.stack([joint.state_of(token) for token in item])])
+        mask = torch.zeros(len(hidden), len(hidden))
+        mask[:start, start:] = -math.inf
+        mask[start:, 1 : start - 1] = ranker.query_bias
+        states = hidden[None]
+        for layer in layers:
+            states = layer(states, attention_mask=mask[None, None])
+        context = torch.cat([states[0, :start], joint.states[start:]])
+        own.append(states[0, start:])
+    return dataclasses.replace(joint, states=context), own
 
 
 def query_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:

@@ -26,6 +26,7 @@ from tests.rankers.literal import (
     random_lists,
     sharpened,
     sinusoid,
+    split_states,
 )
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
@@ -78,6 +79,61 @@ def test_equals_a_literal_reference(tiny_bert: str, head: str, item_layers: int)
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("query_bias", [0.0, -1.5])
+@pytest.mark.parametrize("head", sorted(HEADS))
+def test_split_layers_equal_a_literal_reference(tiny_bert: str, head: str, query_bias: float) -> None:
+    attention = {"union_positions": "item", "union_attention": "item"} if query_bias else {}
+    ranker = build(tiny_bert, head, 0, split_layers=1, query_bias=query_bias, **attention)
+    lists = random_lists(6, seed=2)
+    together = ranker(ranker.collate(lists))
+    for row, one in zip(together, lists, strict=True):
+        joint, own = split_states(ranker, joint_pass(ranker, one))
+        torch.testing.assert_close(row[: len(one)], literal(ranker.head, joint, own), **TOLERANCE)
+
+
+@pytest.mark.parametrize("attention", ["full", "item"])
+def test_split_layers_with_and_without_gradients_agree(tiny_bert: str, attention: str) -> None:
+    """Training on a CPU multiplies out what inference leaves to the fused kernel."""
+    ranker = build(tiny_bert, "query", 0, split_layers=1, union_attention=attention)
+    batch = ranker.collate(random_lists(6, seed=4))
+    with_gradients = ranker(batch)
+    with torch.no_grad():
+        torch.testing.assert_close(ranker(batch), with_gradients.detach(), **TOLERANCE)
+    with_gradients.sum().backward()
+    assert ranker.split_layers is not None
+    assert all(p.grad is not None for p in ranker.split_layers.parameters() if p.requires_grad)
+
+
+@torch.no_grad()
+def test_items_that_share_no_token_do_not_feel_the_split(tiny_bert: str) -> None:
+    whole, split = (
+        build(tiny_bert, "query", 0, union_positions="item", union_attention="item", split_layers=k)
+        for k in (0, 1)
+    )
+    apart = RankingList.from_texts("cat", ["red shoe", "blue boots", "dog"])
+    shared = RankingList.from_texts("cat", ["red shoe", "blue shoe", "dog"])
+    torch.testing.assert_close(whole(whole.collate([apart])), split(split.collate([apart])), **TOLERANCE)
+    difference = (whole(whole.collate([shared])) - split(split.collate([shared])))[0].abs()
+    assert difference[:2].min() > 1e-4
+    assert difference[2] < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", encoder_families.FAMILIES)
+def test_split_layers_of_other_encoders(family: str, tmp_path: Path) -> None:
+    folder = encoder_families.write(tmp_path / family, family)
+    item: dict[str, object] = {"union_positions": "item", "union_attention": "item", "query_bias": -1.0}
+    ranker = build(folder, "query", 0, split_layers=1, **item)
+    one = random_lists(1, seed=4)[0]
+    joint = joint_pass(ranker, one, segments=family in ("bert", "electra"), first=int(family == "roberta"))
+    expected = literal(ranker.head, *split_states(ranker, joint))
+    torch.testing.assert_close(ranker(ranker.collate([one]))[0], expected, **TOLERANCE)
+    save_ranker(ranker, tmp_path / "saved")
+    again = load_ranker(str(tmp_path / "saved")).eval()
+    torch.testing.assert_close(again(again.collate([one]))[0], expected, **TOLERANCE)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("family", encoder_families.FAMILIES)
 def test_item_layers_of_other_encoders(family: str, tmp_path: Path) -> None:
     folder = encoder_families.write(tmp_path / family, family)
@@ -126,10 +182,11 @@ def test_more_item_positions_than_the_encoder_has_start_at_zero(tmp_path: Path) 
     assert torch.isfinite(ranker(ranker.collate([one]))).all()
 
 
-@pytest.mark.parametrize("item_layers", [0, 1, 2])
+@pytest.mark.parametrize(("item_layers", "split"), [(0, 0), (1, 0), (2, 0), (0, 1)])
 @pytest.mark.parametrize("head", sorted(HEADS))
-def test_contributions_sum_to_the_scores(tiny_bert: str, head: str, item_layers: int) -> None:
-    ranker = build(tiny_bert, head, item_layers, max_items_per_pass=5)
+def test_contributions_sum_to_the_scores(tiny_bert: str, head: str, item_layers: int, split: int) -> None:
+    ranker = build(tiny_bert, head, item_layers, split_layers=split, max_items_per_pass=5)
+    apart = item_layers or split
     for one in random_lists(3, seed=6, most_items=30):  # two of them take several passes
         with torch.no_grad():
             scores = ranker(ranker.collate([one]))[0]
@@ -141,8 +198,8 @@ def test_contributions_sum_to_the_scores(tiny_bert: str, head: str, item_layers:
         for explanation in explained:
             own = ranker.tokenizer.hf.tokenize(explanation.item)[:6]
             named = [part.token for part in explanation.contributions if part.part == "item"]
-            assert sorted(named) == sorted(own if item_layers else set(own))
-            if item_layers:
+            assert sorted(named) == sorted(own if apart else set(own))
+            if apart:
                 assert named == own, "in the item's order"
             context = [part.token for part in explanation.contributions if part.part in ("query", "special")]
             assert context == context_tokens(ranker, one)

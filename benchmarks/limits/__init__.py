@@ -1,0 +1,1 @@
+"""Where a joint scorer loses accuracy: with the number of candidates, and on which kinds of lists."""

@@ -1,0 +1,169 @@
+"""Lists with more candidates than they came with: BM25's best of a corpus are added as negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossjem_pl.data.formats import content_id
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.words import Words
+
+__all__ = [
+    "LEAST_RELEVANT",
+    "Corpus",
+    "Extended",
+    "cut",
+    "extend",
+    "folded",
+    "measurable",
+    "relevant_items",
+    "sample",
+]
+
+LEAST_RELEVANT = 1.0
+"""The lowest label of a relevant item, as in ir-measures."""
+
+
+@dataclass(frozen=True)
+class Extended:
+    """A list with its negatives.
+
+    Args:
+        ranking_list: the relevant items, the list's own others in the first stage's order, the corpus's in BM25's.
+        added: how many of its items are the corpus's.
+        unmatched: how many of those share no word with the query.
+    """
+
+    ranking_list: RankingList
+    added: int
+    unmatched: int
+
+
+class Corpus:
+    """Different texts, ranked by BM25 (Lucene's form, k1 1.5, b 0.75, words as in `Words`).
+
+    Args:
+        texts: of two that are equal but for case and outer white space the first is kept.
+        seed: of the order among texts of equal score, those without a word of the query included.
+
+    Raises:
+        ValueError: if there are no texts.
+    """
+
+    def __init__(self, texts: Iterable[str], seed: int = 0) -> None:
+        from bm25s import BM25
+
+        distinct: dict[str, str] = {}
+        for text in texts:
+            distinct.setdefault(folded(text), text)
+        if not distinct:
+            raise ValueError("the corpus has no texts")
+        self.texts, self.keys = tuple(distinct.values()), tuple(distinct)
+        self._words = Words()
+        self._index = BM25(method="lucene")
+        self._index.index([self._words(text) for text in self.texts], show_progress=False)
+        self._ties = np.random.default_rng(seed).permutation(len(self.texts))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Positions of all texts, best first, int64 [texts], and the score of every text, float32 [texts]."""
+        words = self._words(query)
+        scores = np.zeros(len(self.texts), dtype=np.float32)
+        if words:
+            scores = np.asarray(self._index.get_scores(words), dtype=np.float32)
+        return np.lexsort((self._ties, -scores)), scores
+
+
+def folded(text: str) -> str:
+    """What two texts are compared by: neither case nor outer white space counts."""
+    return text.strip().casefold()
+
+
+def relevant_items(one: RankingList) -> list[int]:
+    """Positions of the items with a label of at least `LEAST_RELEVANT`."""
+    return [i for i, label in enumerate(one.labels or ()) if label >= LEAST_RELEVANT]
+
+
+def measurable(lists: Iterable[RankingList], fewest: int) -> list[RankingList]:
+    """The lists with a relevant item that keep a negative one when they are cut to `fewest` items."""
+    return [one for one in lists if 0 < len(relevant_items(one)) < fewest]
+
+
+def sample(lists: Sequence[RankingList], count: int, seed: int) -> list[RankingList]:
+    """`count` of the lists in their order, or all if there are fewer.
+
+    Raises:
+        ValueError: for a count below 1.
+    """
+    if count < 1:
+        raise ValueError(f"expected at least 1 list, got {count}")
+    chosen = np.random.default_rng(seed).permutation(len(lists))[:count]
+    return [lists[i] for i in sorted(chosen.tolist())]
+
+
+def extend(one: RankingList, corpus: Corpus, size: int) -> Extended:
+    """The list with `size` items.
+
+    Not added: a text that the list has already, or that equals the query (see `folded`). Added items have grade 0.
+    The items' ids are made anew, of their old ids and texts: metrics break ties by id, and no id should tell where
+    an item comes from.
+
+    Args:
+        one: its `scores`, if any, are the first stage's; without them its items stand in the first stage's order.
+        corpus: where negatives come from.
+        size: at least the number of relevant items.
+
+    Raises:
+        ValueError: if the list has more relevant items, or list and corpus together have too few texts; says how
+            many there are.
+    """
+    first = relevant_items(one)
+    if len(first) > size:
+        raise ValueError(f"list {one.query_id!r}: {len(first)} relevant items do not fit into {size}")
+    labels, scores = one.labels or (), one.scores
+    others = [i for i in range(len(one)) if i not in set(first)]
+    if scores is not None:
+        others.sort(key=lambda i: -scores[i])
+    own = [*first, *others][:size]
+    ids = [content_id(f"{one.item_ids[i]}\t{one.items[i]}") for i in own]
+    items, grades = [one.items[i] for i in own], [labels[i] for i in own]
+    missing = size - len(own)
+    unmatched = 0
+    if missing:
+        added, unmatched = _negatives(one, corpus, missing)
+        ids += [content_id(f"\t{text}") for text in added]
+        items += added
+        grades += [0.0] * missing
+    extended = RankingList(one.query_id, one.query, tuple(ids), tuple(items), tuple(grades))
+    return Extended(extended, missing, unmatched)
+
+
+def cut(one: RankingList, size: int) -> RankingList:
+    """The first `size` items of an extended list, in the order of their ids, which tells nothing of the items.
+
+    Raises:
+        ValueError: if the list has fewer.
+    """
+    if size > len(one):
+        raise ValueError(f"list {one.query_id!r} has {len(one)} items, {size} were asked for")
+    return one.select(sorted(range(size), key=lambda i: one.item_ids[i]))
+
+
+def _negatives(one: RankingList, corpus: Corpus, count: int) -> tuple[list[str], int]:
+    """`count` texts of the corpus, and how many of them share no word with the query."""
+    taken = {folded(one.query), *map(folded, one.items)}
+    order, scores = corpus.ranked(one.query)
+    chosen = [i for i in order[: count + len(taken)].tolist() if corpus.keys[i] not in taken][:count]
+    if len(chosen) < count:
+        raise ValueError(
+            f"list {one.query_id!r}: {len(one) + count} items were asked for, but its own {len(one)} items and the "
+            f"corpus of {len(corpus)} different texts make no more than {len(one) + len(chosen)}; add a --corpus "
+            "or lower --items"
+        )
+    return [corpus.texts[i] for i in chosen], sum(scores[i] <= 0 for i in chosen)
