@@ -104,7 +104,8 @@ def _texts(lists: Sequence[RankingList], files: Sequence[Path], bar: Progress) -
     """The item texts of the lists and of the corpus files."""
     for one in lists:
         yield from one.items
-    advance = _task(bar, "corpus files", len(files))
+    if files:
+        advance = _task(bar, "corpus files", len(files))
     for path in files:
         yield from corpus_texts(path)
         advance(1)

@@ -33,11 +33,6 @@ class Limits:
     needed: int
     passes: float
 
-    @property
-    def items_decide(self) -> bool:
-        """Whether the limit of the union never splits a pass further."""
-        return self.needed <= self.union_tokens
-
 
 def limits_of(ranker: CrossJEM, lists: Sequence[RankingList]) -> Limits:
     """The model's own limits, and how they split the lists."""
