@@ -51,7 +51,7 @@ class Corpus:
         seed: of the order among texts of equal score, those without a word of the query included.
 
     Raises:
-        ValueError: if there are no texts.
+        ValueError: if there are no texts, or none with a word.
     """
 
     def __init__(self, texts: Iterable[str], seed: int = 0) -> None:
@@ -60,12 +60,13 @@ class Corpus:
         distinct: dict[str, str] = {}
         for text in texts:
             distinct.setdefault(folded(text), text)
-        if not distinct:
-            raise ValueError("the corpus has no texts")
         self.texts, self.keys = tuple(distinct.values()), tuple(distinct)
         self._words = Words()
+        words = [self._words(text) for text in self.texts]
+        if not any(words):
+            raise ValueError(f"the corpus of {len(words)} texts has no words to find them by")
         self._index = BM25(method="lucene")
-        self._index.index([self._words(text) for text in self.texts], show_progress=False)
+        self._index.index(words, show_progress=False)
         self._ties = np.random.default_rng(seed).permutation(len(self.texts))
 
     def __len__(self) -> int:

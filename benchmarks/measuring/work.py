@@ -22,7 +22,7 @@ whether a model is bound by arithmetic or by memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,9 @@ def ranker_work(ranker: Ranker, lists: Sequence[RankingList]) -> Work | None:
 
 
 def _joint(ranker: CrossJEM, batch: Any) -> Work:
-    shape = shape_of(ranker.encoder_config)
+    whole = shape_of(ranker.encoder_config)
+    split = 0 if ranker.split_layers is None else len(ranker.split_layers.layers)
+    shape = replace(whole, layers=whole.layers - split)
     sizes = _encoder_calls(ranker, batch)
     tokens = sum(passes * length for passes, length in sizes)
     work = layer_work(shape, tokens, sum(passes * length**2 for passes, length in sizes), len(sizes))
@@ -134,6 +136,11 @@ def _joint(ranker: CrossJEM, batch: Any) -> Work:
         own, longest = len(batch.own_token), int(batch.own_position.max()) + 1
         small = EncoderShape(shape.width, shape.feed_forward, len(ranker.item_layers.layers))
         work += layer_work(small, own, float(len(batch.item_pass)) * longest**2)
+    if split:
+        rows, context = batch.context_token.shape
+        own, longest = len(batch.own_token), int(batch.own_position.max()) + 1
+        attended = rows * context**2 + len(batch.item_pass) * longest * (context + longest)
+        work += layer_work(replace(whole, layers=split), rows * context + own, float(attended))
     return work
 
 

@@ -50,11 +50,18 @@ def read_study() -> Study:
 def _ablation(axes: dict[str, Any]) -> list[System]:
     out = []
     for (head, kind), layers, union in product(axes["heads"].items(), axes["item_layers"], axes["unions"]):
+        if layers and not union.get("added_layers", True):
+            continue
         options = {
             f"{_RANKER}.head": f"crossjem_pl.rankers.{kind}",
             f"{_RANKER}.item_layers": layers,
-            **{f"{_RANKER}.{key}": value for key, value in union.items() if key != "name"},
+            **{
+                f"{_RANKER}.{key}": value
+                for key, value in union.items()
+                if key not in ("name", "added_layers")
+            },
             "model.head_lr": 0.01,
+            **axes["options"],
         }
         plural = "" if layers == 1 else "s"
         name = f"{head}, {layers} item layer{plural}, {union['name']}"

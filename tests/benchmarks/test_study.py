@@ -67,8 +67,8 @@ def test_the_description_names_what_exists() -> None:
     for system in (*study.systems, *study.ablation):
         for file in system.config:
             assert (EXPERIMENTS / file).is_file(), file
-    assert len(study.ablation) == 27
-    assert len({system.name for system in study.ablation}) == 27
+    assert len(study.ablation) == 24
+    assert len({system.name for system in study.ablation}) == 24
 
 
 def test_every_row_of_the_ablation_is_what_its_name_says(tmp_path: Path) -> None:
@@ -77,7 +77,8 @@ def test_every_row_of_the_ablation_is_what_its_name_says(tmp_path: Path) -> None
     for system in read_study().ablation:
         ranker = runner.ranker(system)
         assert isinstance(ranker, CrossJEM)
-        head, layers, positions, attention = system.name.split(", ")
+        head, layers, positions, attention, *split = system.name.split(", ")
+        assert (ranker.split_layers is not None) == bool(split)
         assert type(ranker.head).__name__.lower() == f"{head}head"
         assert (0 if ranker.item_layers is None else len(ranker.item_layers.layers)) == int(layers.split()[0])
         assert positions == f"{ranker.union_positions} positions"
