@@ -51,7 +51,7 @@ def seconds_per_step(
         rounds: how often every system has its turn.
     """
     path = runner.root / "seconds_per_step.json"
-    kept: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept = _read(path)
     keys = {system.name: _key(runner, system) for system in systems}
     missing = [system for system in systems if keys[system.name] not in kept]
     times: dict[str, list[float]] = {system.name: [] for system in missing}
@@ -60,10 +60,16 @@ def seconds_per_step(
             times[system.name] += _round(runner, system, steps)
             print(f"{system.name}: {median(times[system.name]):.3f} seconds a step", flush=True)
     if missing:
-        kept |= {keys[name]: median(values) for name, values in times.items()}
+        # another process may have measured the other systems in the meantime
+        kept = _read(path) | {keys[name]: median(values) for name, values in times.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     return {system.name: kept[keys[system.name]] for system in systems}
+
+
+def _read(path: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def _key(runner: Runner, system: System) -> str:
