@@ -74,9 +74,7 @@ def run(args: argparse.Namespace) -> None:
     found: dict[str, Any] = {"conditions": around, "dataset": args.dataset}
 
     runner.teach()
-    pace = seconds_per_step(
-        runner, [*systems, *variants], **({"steps": 2, "rounds": 1} if args.smoke else {})
-    )
+    pace = seconds_per_step(runner, systems, **({"steps": 2, "rounds": 1} if args.smoke else {}))
     built = runner.build([*systems, *variants][0])
     batch_size = int(built.datamodule.batch_size)
     count = args.lists or len(built.datamodule.lists("train"))
@@ -160,7 +158,8 @@ def _train(
     def add(system: System, chosen: Sequence[int]) -> None:
         steps = out.steps[system.name] = steps_of(system)
         out.lists[system.name] = steps * batch_size
-        out.minutes[system.name] = steps * pace[system.name] / 60
+        if system.name in pace:
+            out.minutes[system.name] = steps * pace[system.name] / 60
         options = (
             ("trainer.max_epochs", "-1"),
             ("trainer.max_steps", str(steps)),
@@ -189,7 +188,7 @@ def _as_json(trained: Trained) -> dict[str, Any]:
             "figures": {metric: dataclasses.asdict(cell) for metric, cell in accuracy(frames).items()},
             "steps": trained.steps[name],
             "lists": trained.lists[name],
-            "minutes": trained.minutes[name],
+            "minutes": trained.minutes.get(name),
             "runs": [str(folder) for folder in trained.folders[name]],
         }
         for name, frames in trained.frames.items()

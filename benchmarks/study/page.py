@@ -29,7 +29,7 @@ class Trained:
     Args:
         frames: system -> one frame of values per query and seed, see `benchmarks.tables.measures.per_query`.
         steps: system -> optimiser steps.
-        minutes: system -> steps times the measured seconds of a step, in minutes.
+        minutes: system -> steps times the measured seconds of a step, in minutes; empty where none were measured.
         lists: system -> lists seen, repeats counted.
         folders: system -> run folders.
     """
@@ -65,8 +65,12 @@ def accuracy_table(trained: Trained, baseline: str) -> list[str]:
                 else f"{100 * difference.mean:+.2f} [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}] "
                 f"({p_value(difference.p)})"
             )
-        rows.append([*row, f"{trained.lists[name]:,}", f"{trained.minutes[name]:.1f}"])
-    return markdown_table([*columns, "lists seen", "training, minutes"], rows)
+        row.append(f"{trained.lists[name]:,}")
+        if trained.minutes:
+            row.append(f"{trained.minutes[name]:.1f}")
+        rows.append(row)
+    columns += ["lists seen", *(["training, minutes"] if trained.minutes else [])]
+    return markdown_table(columns, rows)
 
 
 def cost_table(costs: Mapping[str, Mapping[int, Cost]], baseline: str) -> list[str]:
