@@ -20,6 +20,7 @@ __all__ = ["BY_ID", "DEFAULT_RANKERS", "MONOBERT", "Field", "contenders_of"]
 
 DEFAULT_RANKERS = (
     "crossjem",
+    "crossjem-wide",
     "crossjem-best",
     "monobert",
     "sharedquery",
@@ -34,7 +35,7 @@ DEFAULT_RANKERS = (
 )
 MONOBERT = "monobert"
 
-_LIMITS = ("crossjem", "crossjem-best", "crossjem-positional", "crossjem-shared")
+_LIMITS = ("crossjem", "crossjem-wide", "crossjem-best", "crossjem-positional", "crossjem-shared")
 
 BY_ID = (*_LIMITS, MONOBERT)
 """Rankers that are measured once more with the token ids of their items in a store."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -168,8 +170,24 @@ def _load_encoder_part(model: Any, weights: Path) -> set[str]:
     if not prefixes:
         raise ValueError(f"{weights} holds no encoder like {type(base).__name__}")
     found = {key: stored[prefixes[0] + key] for key in wanted if prefixes[0] + key in stored}
+    found |= _split_layers(wanted, stored)
     base.load_state_dict(found, strict=False)
     return {key for key in wanted if key not in found}
+
+
+def _split_layers(wanted: Iterable[str], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The last layers of the encoder that a CROSS-JEM keeps apart from it, under their names in a whole encoder."""
+    own = {match[1] for key in stored if (match := re.match(r"split_layers\.layers\.(\d+)\.", key))}
+    places = [match for key in wanted if (match := re.match(r"(.*\blayer)\.(\d+)\.", key))]
+    if not own or not places:
+        return {}
+    stack, last = places[0][1], max(int(match[2]) for match in places)
+    first = last + 1 - len(own)
+    out = {}
+    for key, value in stored.items():
+        if match := re.match(r"split_layers\.layers\.(\d+)\.(.*)", key):
+            out[f"{stack}.{first + int(match[1])}.{match[2]}"] = value
+    return out
 
 
 def encode_tokens(

@@ -401,3 +401,23 @@ def test_an_unknown_head_in_a_folder_is_named(tiny_bert: str, tmp_path: Path) ->
 def test_collate_needs_a_list(tiny_bert: str) -> None:
     with pytest.raises(ValueError, match="collate needs at least one list"):
         build(tiny_bert).collate([])
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_another_ranker_starts_from_an_encoder_whose_last_layers_are_split(
+    family: str, tmp_path: Path
+) -> None:
+    folder = encoder_families.write(tmp_path / family, family)
+    limits: dict[str, Any] = {**LIMITS, "max_union_tokens": 80}
+    split = build(folder, None, 0, split_layers=1, **limits)
+    save_ranker(split, tmp_path / "split")
+    whole = CrossJEM(str(tmp_path / "split"), **limits)
+    again = CrossJEM(str(tmp_path / "split"), split_layers=1, **limits)
+    stack = "transformer.layer" if family == "distilbert" else "encoder.layer"
+    assert split.split_layers is not None
+    assert again.split_layers is not None
+    for name, value in split.split_layers.layers[0].state_dict().items():
+        assert torch.equal(whole.encoder.state_dict()[f"{stack}.1.{name}"], value)
+        assert torch.equal(again.split_layers.layers[0].state_dict()[name], value)
+    for name, value in split.encoder.state_dict().items():
+        assert torch.equal(whole.encoder.state_dict()[name], value)
