@@ -49,7 +49,7 @@ def read_study() -> Study:
 
 def _ablation(axes: dict[str, Any]) -> list[System]:
     out = []
-    for (head, kind), layers, union in product(axes["heads"].items(), axes["item_layers"], axes["unions"]):
+    for layers, (head, kind), union in product(axes["item_layers"], axes["heads"].items(), axes["unions"]):
         if layers and not union.get("added_layers", True):
             continue
         options = {
@@ -60,7 +60,6 @@ def _ablation(axes: dict[str, Any]) -> list[System]:
                 for key, value in union.items()
                 if key not in ("name", "added_layers")
             },
-            "model.head_lr": 0.01,
             **axes["options"],
         }
         plural = "" if layers == 1 else "s"
