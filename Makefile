@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test bench-latency bench-training bench-scaling lint clean
+.PHONY: help setup quickstart test bench-latency bench-training bench-scaling bench-limits lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -38,6 +38,9 @@ bench-training: $(READY) ## training speed and memory of CROSS-JEM, monoBERT and
 
 bench-scaling: $(READY) ## cost against items and against the token union, with exponents (ARGS=--smoke)
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
+
+bench-limits: $(READY) ## where models lose accuracy: items, union length, rare words (ARGS="--model NAME=FOLDER --lists FILE")
+	$(BIN)/python -m benchmarks.limits $(ARGS)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
