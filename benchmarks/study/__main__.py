@@ -37,6 +37,7 @@ from crossjem_pl.rankers.pretrained import PACKAGED
 
 PARTS = ("lists", "time", "ablation")
 
+_SMOKE_MINUTES = 0.02
 _SMOKE_VARIANTS = 7
 """A smoke run trains every seventh row of the ablation, the baseline first."""
 
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> None:
     built = runner.build([*systems, *variants][0])
     batch_size = int(built.datamodule.batch_size)
     count = args.lists or len(built.datamodule.lists("train"))
+    minutes = _SMOKE_MINUTES if args.smoke else args.minutes
     plans: dict[str, tuple[str, str, Sequence[System], Callable[[System], int]]] = {
         "lists": (
             f"Equal lists: {count:,}, each seen once",
@@ -86,10 +88,10 @@ def run(args: argparse.Namespace) -> None:
             lambda system: math.ceil(count / batch_size),
         ),
         "time": (
-            f"Equal training time: {args.minutes:g} minutes",
+            f"Equal training time: {minutes:g} minutes",
             study.baseline,
             systems,
-            lambda system: max(1, round(60 * args.minutes / pace[system.name])),
+            lambda system: max(1, round(60 * minutes / pace[system.name])),
         ),
         "ablation": (
             f"Ablation: {count:,} lists, each seen once",
