@@ -61,6 +61,30 @@ def test_parses_and_builds(path: Path, tiny_models_folder: Path, tmp_path: Path)
     assert whole.datamodule.sources
 
 
+FORMS = sorted(path.stem for path in FILES if path.stem.startswith("crossjem"))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_of_crossjem_wins_over_the_form_before_it(name: str, tiny_models_folder: Path) -> None:
+    """The quickstart has the recommended form; an overlay of another must not keep a part of it."""
+    experiments = root() / "experiments"
+    built = []
+    for base in ("quickstart.yaml", "debian-titles.yaml"):
+        args = ["-c", str(experiments / base), "-c", str(experiments / "rankers" / f"{name}.yaml")]
+        args += ["--model.ranker.init_args.encoder", str(tiny_models_folder / "bert")]
+        for limit, value in (("query", 16), ("item", 16), ("union", 128)):
+            args += [f"--model.ranker.init_args.max_{limit}_tokens", str(value)]
+        args += [
+            "--model.ranker.init_args.dropout",
+            "0",
+            "--model.ranker.init_args.freeze_embeddings",
+            "true",
+        ]
+        whole = RankingCLI(RankingModule, RankingDataModule, run=False, args=args, save_config_callback=None)
+        built.append({**whole.model.ranker.init_args, "head_lr": whole.model.head_lr})
+    assert built[0] == built[1]
+
+
 def test_no_experiment_is_read_with_unknown_keys(tmp_path: Path) -> None:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(RankingDataModule, "data")
