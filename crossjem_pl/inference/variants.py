@@ -20,6 +20,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.crossjem import CrossJEM
 from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.packed_attention import HIDDEN
 from crossjem_pl.rankers.pretrained import first_position
 
 __all__ = ["Settings", "attention_of", "bucketed", "has_encoder", "no_compiler", "variant"]
@@ -124,7 +125,7 @@ def bucketed(run: Callable[..., Tensor], positions: int) -> Callable[..., Tensor
 def _padded(x: Tensor, more: int, more_rows: int) -> Tensor:
     if x.ndim == 2:
         return F.pad(x, (0, more, 0, more_rows))
-    return F.pad(x, (0, more, 0, more, 0, 0, 0, more_rows), value=-3e4)  # no token sees the padding
+    return F.pad(x, (0, more, 0, more, 0, 0, 0, more_rows), value=HIDDEN)  # no token sees the padding
 
 
 def _compile(ranker: Ranker, device: torch.device) -> None:

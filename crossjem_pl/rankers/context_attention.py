@@ -6,14 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from crossjem_pl.rankers.packed_attention import Packing
+from crossjem_pl.rankers.packed_attention import HIDDEN, Packing
 
 __all__ = ["attend", "attend_with_context"]
 
 _MOST_ELEMENTS = 1 << 26
 """Numbers in the keys of one step (256 MiB in float32): larger batches take several steps."""
-
-_HIDDEN = -3e4
 
 
 def attend(
@@ -33,7 +31,7 @@ def attend(
     if q.device.type == "cpu" and torch.is_grad_enabled():
         # on short sequences the fused CPU kernel's backward pass takes several times as long
         logits = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-        seen = torch.where(seen, 0.0, _HIDDEN) if seen.dtype == torch.bool else seen
+        seen = torch.where(seen, 0.0, HIDDEN) if seen.dtype == torch.bool else seen
         out = F.dropout(torch.softmax(logits + seen, dim=-1).to(v.dtype), dropout) @ v
     else:
         seen = seen if seen.dtype == torch.bool else seen.to(q.dtype)
@@ -71,7 +69,7 @@ def attend_with_context(
     """
     own = packing.mask
     if context_mask.dtype != torch.bool:
-        own = torch.where(own, 0.0, _HIDDEN)
+        own = torch.where(own, 0.0, HIDDEN)
     mask = torch.cat([context_mask, own], dim=1)
 
     def part(chosen: slice) -> Tensor:

@@ -10,13 +10,12 @@ from transformers import AttentionInterface
 
 from crossjem_pl.rankers.context_attention import attend, attend_with_context
 from crossjem_pl.rankers.item_layers import layer_stack
-from crossjem_pl.rankers.packed_attention import Packing, with_attention
+from crossjem_pl.rankers.packed_attention import HIDDEN, Packing, with_attention
 from crossjem_pl.rankers.packed_encoder import heads_last
 
 __all__ = ["SplitLayers"]
 
 _NAME = "crossjem_split"
-_HIDDEN = -3e4
 
 
 class _Layout(NamedTuple):
@@ -86,7 +85,7 @@ class SplitLayers(nn.Module):
         column = torch.arange(context_mask.shape[1], device=context_mask.device)
         last = context_mask.sum(1, keepdim=True) - 1
         words = (column > 0) & (column < last)
-        hidden = torch.where(context_mask, 0.0, _HIDDEN)
+        hidden = torch.where(context_mask, 0.0, HIDDEN)
         layout = _Layout(hidden, torch.where(words, query_bias, hidden), items, item_pass)
         states = joint[torch.cat([context_token.flatten(), own_token])][None]
         for layer in self.layers:

@@ -6,12 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossjem_pl.rankers.packed_attention import HIDDEN
 from crossjem_pl.text.ragged import Ints
 
 __all__ = ["first_places", "item_attention", "item_neighbours"]
-
-_HIDDEN = -3e4
-"""Logit of what may not be seen; float16 has it too."""
 
 
 def item_neighbours(pair_token: Ints, pair_item: Ints, width: int) -> Ints:
@@ -69,7 +67,7 @@ def item_attention(
     sep = (sep_token % width)[:, None]
     of_query = column <= sep
     words = of_query & (column > 0) & (column < sep)
-    seen_by_union = torch.where(of_query, query_bias * words, _HIDDEN)
-    seen_by_query = torch.where(of_query, 0.0, _HIDDEN)
+    seen_by_union = torch.where(of_query, query_bias * words, HIDDEN)
+    seen_by_query = torch.where(of_query, 0.0, HIDDEN)
     bias = torch.where(of_query[:, :, None], seen_by_query[:, None, :], seen_by_union[:, None, :])
     return bias.flatten().index_fill(0, neighbours, 0.0).view(passes, width, width)
