@@ -12,6 +12,7 @@ from benchmarks.latency.contenders import OwnRanker
 from benchmarks.latency.turns import WARMUP, measured_lists
 from benchmarks.measuring.clock import milliseconds
 from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.variants import Settings, variant
 from crossjem_pl.rankers.base import Ranker
 
 __all__ = ["Cost", "inference_cost"]
@@ -38,7 +39,7 @@ def inference_cost(
 ) -> dict[str, dict[int, Cost]]:
     """Ranker -> items -> cost, on simulated keyword lists. Vectors of items that can be kept are computed ahead."""
     contenders = {
-        name: OwnRanker(name, Reranker(ranker, "cpu", precision), False, precision)
+        name: OwnRanker(name, Reranker(_stored(ranker, precision), "cpu", precision), False, precision)
         for name, ranker in rankers.items()
     }
     out: dict[str, dict[int, Cost]] = {name: {} for name in rankers}
@@ -49,7 +50,7 @@ def inference_cost(
             for name, contender in contenders.items():
                 contender.prepare([one])
                 spent = contender.milliseconds([one])
-                alone = _scoring(contender, rankers[name], one, precision)
+                alone = _scoring(contender, one, precision)
                 if number >= WARMUP:
                     whole[name].append(spent)
                     scoring[name].append(alone)
@@ -58,8 +59,13 @@ def inference_cost(
     return out
 
 
-def _scoring(contender: OwnRanker, ranker: Ranker, one: object, precision: Precision) -> float:
-    device = contender.device
+def _stored(ranker: Ranker, precision: Precision) -> Ranker:
+    """The ranker with its matrices kept in the precision, as `optimize` leaves it."""
+    return variant(ranker, Settings(precision, None, False, torch.get_num_threads()), torch.device("cpu"))
+
+
+def _scoring(contender: OwnRanker, one: object, precision: Precision) -> float:
+    device, ranker = contender.device, contender.reranker.ranker
     batch = ranker.collate([one]).to(device)  # type: ignore[list-item]
     lower = precision != "float32"
     with torch.autocast(device.type, dtype=getattr(torch, precision) if lower else None, enabled=lower):

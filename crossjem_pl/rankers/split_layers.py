@@ -17,6 +17,8 @@ __all__ = ["SplitLayers"]
 
 _NAME = "crossjem_split"
 
+_BERT_LIKE = ("bert", "roberta", "electra", "xlm-roberta", "camembert")
+
 
 class _Layout(NamedTuple):
     """Where the states lie: a padded row of [CLS], query and [SEP] for each pass, then the items' tokens.
@@ -58,6 +60,8 @@ class SplitLayers(nn.Module):
             raise ValueError(
                 f"split_layers={layers}, but the encoder has {len(stack)} layers and one must stay joint"
             )
+        config: Any = encoder.config
+        self.shares_projections = config.model_type in _BERT_LIKE
         self.layers = with_attention(nn.ModuleList(stack[len(stack) - layers :]), _NAME)
         del stack[len(stack) - layers :]
 
@@ -87,12 +91,35 @@ class SplitLayers(nn.Module):
         words = (column > 0) & (column < last)
         hidden = torch.where(context_mask, 0.0, HIDDEN)
         layout = _Layout(hidden, torch.where(words, query_bias, hidden), items, item_pass)
-        states = joint[torch.cat([context_token.flatten(), own_token])][None]
-        for layer in self.layers:
+        rows = torch.cat([context_token.flatten(), own_token])
+        first, *others = self.layers
+        if self.shares_projections:
+            states = _first_layer(first, joint, rows, layout)[None]
+        else:
+            states = first(joint[rows][None], attention_mask=None, layout=layout)
+        for layer in others:
             states = layer(states, attention_mask=None, layout=layout)
         own = states[0]
         split = context_token.shape[0] * context_token.shape[1]
         return own[:split], own[split:]
+
+
+def _first_layer(layer: Any, joint: Tensor, rows: Tensor, layout: _Layout) -> Tensor:
+    """`layer(joint[rows])`, [rows, width], for a layer built as BERT's.
+
+    The copies of a token begin with one state, so queries, keys and values are computed once for each token of
+    the passes and copied: a quarter of the layer's products run on M tokens in place of the sum of the items.
+    """
+    attention = layer.attention.self
+    heads = attention.num_attention_heads
+    q, k, v = (
+        project(joint)[rows].unflatten(-1, (heads, -1))
+        for project in (attention.query, attention.key, attention.value)
+    )
+    dropout = attention.dropout.p if attention.training else 0.0
+    mixed = _attend(q, k, v, layout, attention.scaling, dropout)
+    states = layer.attention.output(mixed.flatten(1), joint[rows])
+    return layer.output(layer.intermediate(states), states)
 
 
 def _attention(
@@ -107,8 +134,15 @@ def _attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of the packed states; query, key, value [1, heads, T, head width]."""
+    """What transformers calls; query, key, value [1, heads, T, head width]."""
     q, k, v = heads_last(query, key, value)
+    return _attend(q, k, v, layout, scaling, dropout)[None], None
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, layout: _Layout, scaling: float | None, dropout: float
+) -> Tensor:
+    """Attention of the packed states, [T, heads, head width]."""
     passes, longest = layout.context.shape
     split = passes * longest
     own_q, own_k, own_v = (states[:split].unflatten(0, (passes, longest)) for states in (q, k, v))
@@ -125,7 +159,7 @@ def _attention(
         scaling=scaling,
         dropout=dropout,
     )
-    return torch.cat([context.flatten(0, 1), own])[None], None
+    return torch.cat([context.flatten(0, 1), own])
 
 
 AttentionInterface.register(_NAME, _attention)
