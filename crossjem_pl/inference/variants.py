@@ -19,11 +19,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.crossjem import CrossJEM
-from crossjem_pl.rankers.item_layers import ItemLayers
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.packed_attention import HIDDEN
 from crossjem_pl.rankers.pretrained import first_position
-from crossjem_pl.rankers.split_layers import SplitLayers
 
 __all__ = ["Settings", "attention_of", "bucketed", "has_encoder", "no_compiler", "variant"]
 
@@ -81,11 +79,10 @@ def variant(ranker: Ranker, settings: Settings, device: torch.device) -> Ranker:
         if settings.attention is not None and model.config._attn_implementation != settings.attention:
             model.set_attn_implementation(settings.attention)
     if settings.precision != "float32":
-        for part in made.modules():
-            if isinstance(part, (PreTrainedModel, ItemLayers, SplitLayers)):
-                for module in part.modules():
-                    if isinstance(module, nn.Linear):
-                        module.to(getattr(torch, settings.precision))
+        for part in (*_models(made), *made.encoders()):
+            for module in part.modules():
+                if isinstance(module, nn.Linear):
+                    module.to(getattr(torch, settings.precision))
     if settings.compiled:
         _compile(made, device)
     return made

@@ -137,11 +137,13 @@ def test_lower_precision_only_if_it_is_allowed_and_ranks_alike(
 def test_linear_layers_cast_once_score_as_autocast_does(tiny_bert: str, lists: list[RankingList]) -> None:
     for ranker in (
         CrossJEM(tiny_bert, QueryHead(), 1, "shared", **LIMITS),
+        CrossJEM(tiny_bert, QueryHead(), 0, "item", "item", split_layers=1, **LIMITS),
         MonoBERT(tiny_bert, **LIMITS),
     ):
         expected = Reranker(ranker, "cpu", "bfloat16").score(lists)
         cast = variant(ranker, Settings("bfloat16", None, False, 1), CPU)
-        assert torch.bfloat16 in {value.dtype for value in cast.parameters()}
+        layers = [m for part in cast.encoders() for m in part.modules() if isinstance(m, torch.nn.Linear)]
+        assert {layer.weight.dtype for layer in layers} == {torch.bfloat16}
         assert {value.dtype for value in ranker.parameters()} == {torch.float32}
         assert_equal(Reranker(cast, "cpu", "bfloat16").score(lists), expected, 1e-6)
 
