@@ -8,13 +8,12 @@ from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
-from crossjem_pl.rankers.context_attention import attend_with_context
+from crossjem_pl.rankers.context_attention import attend, attend_with_context
 from crossjem_pl.rankers.explanations import Explanation, TokenContribution
 from crossjem_pl.rankers.heads import JointTokens, QueryHead
 from crossjem_pl.rankers.neural import NeuralRanker
@@ -272,15 +271,10 @@ def _attention(
     """Attention of the packed row; query, key, value [1, heads, T, head width]."""
     q, k, v = heads_last(query, key, value)
     queries, split = layout.queries, len(layout.queries.flat)
-    query_key, query_value = k[:split][queries.rows], v[:split][queries.rows]
-    of_queries = F.scaled_dot_product_attention(
-        q[:split][queries.rows].transpose(1, 2),
-        query_key.transpose(1, 2),
-        query_value.transpose(1, 2),
-        attn_mask=queries.mask[:, None, None, :],
-        dropout_p=dropout,
-        scale=scaling,
-    )
+    query_rows, query_key, query_value = (states[:split][queries.rows] for states in (q, k, v))
+    of_queries = attend(
+        query_rows, query_key, query_value, queries.mask, scaling=scaling, dropout=dropout
+    ).flatten(0, 1)[queries.flat]
     of_items = attend_with_context(
         q[split:],
         k[split:],
@@ -293,7 +287,7 @@ def _attention(
         scaling=scaling,
         dropout=dropout,
     )
-    return torch.cat([of_queries.transpose(1, 2).flatten(0, 1)[queries.flat], of_items])[None], None
+    return torch.cat([of_queries, of_items])[None], None
 
 
 AttentionInterface.register(_ATTENTION, _attention)
