@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self, Unpack, get_args
+from typing import Any, Self, Unpack, get_args
 
 import numpy as np
 import torch
@@ -14,66 +13,25 @@ from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import heads
-from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.base import init_arguments, item_mask, register
 from crossjem_pl.rankers.explanations import Explanation, TokenContribution
 from crossjem_pl.rankers.exportable import Exportable, TensorPart, into_slots
 from crossjem_pl.rankers.heads import JointTokens, LinearHead, ScoringHead
 from crossjem_pl.rankers.item_layers import ItemLayers
+from crossjem_pl.rankers.joint_batch import JointBatch, UnionAttention, UnionPositions, joint_batch
 from crossjem_pl.rankers.joint_graph import joint_axes, joint_part, place_in_segment
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.packed_attention import pack
 from crossjem_pl.rankers.pretrained import EncoderOptions, encode_tokens, first_position, load_encoder
 from crossjem_pl.rankers.split_layers import SplitLayers
-from crossjem_pl.rankers.union_attention import first_places, item_attention, item_neighbours
-from crossjem_pl.text import PassOrder, Ragged, leading_items, length_runs, plan_passes, token_union
+from crossjem_pl.rankers.union_attention import item_attention
+from crossjem_pl.text import PassOrder, Ragged, leading_items, length_runs, plan_passes
 
-__all__ = ["CrossJEM", "JointBatch"]
-
-UnionPositions = Literal["sequential", "shared", "item"]
-UnionAttention = Literal["full", "item"]
+__all__ = ["CrossJEM"]
 
 _RUN_COST = 64
 """Tokens of padding that a further run of the encoder must spare on one CPU thread. With 6 layers of width 384 on
 an AMD EPYC (Zen 4) 16 to 64 measured alike, and 100 or more slower."""
-
-
-@dataclass
-class JointBatch(Batch):
-    """P passes of S positions `[CLS] query [SEP] union`, and flat indices into the P*S positions.
-
-    Args:
-        input_ids, attention_mask, segment_ids: int64 [P, S].
-        position_ids: int64 [P, S], or None for the encoder's own.
-        neighbours: int64, the pairs of union tokens that share an item, see `item_neighbours`; None where all see all.
-        query_token, query_pass: int64 [K]; see `JointTokens`.
-        sep_token: int64 [P].
-        context_token: int64 [P, Q], positions of [CLS], query and [SEP]; padding repeats the last. None without split
-            layers.
-        context_mask: bool [P, Q], likewise.
-        item_slot: int64 [I], place of each item in the flattened [lists, max_items].
-        item_pass: int64 [I].
-        pair_token, pair_item, pair_position: int64 [pairs], the distinct tokens of each item.
-        own_token, own_item, own_position: int64 [item tokens], every token of each item in its order.
-    """
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    segment_ids: Tensor
-    position_ids: Tensor | None
-    neighbours: Tensor | None
-    query_token: Tensor
-    query_pass: Tensor
-    sep_token: Tensor
-    context_token: Tensor | None
-    context_mask: Tensor | None
-    item_slot: Tensor
-    item_pass: Tensor
-    pair_token: Tensor
-    pair_item: Tensor
-    pair_position: Tensor
-    own_token: Tensor
-    own_item: Tensor
-    own_position: Tensor
 
 
 @register
@@ -203,69 +161,18 @@ class CrossJEM(NeuralRanker, Exportable):
         return leading_items(items, self.max_items_per_pass, self.max_union_tokens)
 
     def collate(self, lists: Sequence[RankingList]) -> JointBatch:
-        mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
-        counts = np.array([len(one) for one in lists])
-        item_pass, list_of_pass = self._plan(items.tokens, counts)
-        passes = len(list_of_pass)
-        union = token_union(items.tokens, item_pass, passes)
-
-        pass_queries = queries.tokens.take(np.asarray(list_of_pass))
-        start = pass_queries.lengths + 2  # where the union begins: after [CLS], the query and [SEP]
-        lengths = start + union.tokens.lengths
-        width = int(lengths.max())
-        columns = np.arange(width)
-        input_ids = np.full((passes, width), self.tokenizer.hf.pad_token_id or 0, dtype=np.int64)
-        input_ids[:, 0] = self.tokenizer.hf.cls_token_id
-        query_pass, query_column = pass_queries.row_of, pass_queries.position_of + 1
-        input_ids[query_pass, query_column] = pass_queries.values
-        rows = np.arange(passes)
-        input_ids[rows, start - 1] = self.tokenizer.hf.sep_token_id
-        union_pass = union.tokens.row_of
-        input_ids[union_pass, start[union_pass] + union.tokens.position_of] = union.tokens.values
-
-        # flat position of the first union token of each item's pass
-        offset = item_pass * width + start[item_pass]
-        pair_token = offset[union.pair_item] + union.pair_position
-        in_union = (columns[None, :] >= start[:, None]).astype(np.int64)
-        position_ids = neighbours = None
-        if self.union_positions == "shared":
-            position_ids = torch.from_numpy(np.minimum(columns[None, :], start[:, None]))
-        elif self.union_positions == "item":
-            places = first_places(pair_token, union.pair_first, passes * width).reshape(passes, width)
-            position_ids = torch.from_numpy(np.where(in_union, places + 1, columns[None, :]))
-            in_union = np.zeros_like(in_union)  # read as the query is: one segment
-        if self.union_attention == "item":
-            neighbours = torch.from_numpy(item_neighbours(pair_token, union.pair_item, width))
-        context_token = context_mask = None
-        if self.split_layers is not None:
-            place = np.arange(int(start.max()))[None, :]
-            context_token = torch.from_numpy(rows[:, None] * width + np.minimum(place, start[:, None] - 1))
-            context_mask = torch.from_numpy(place < start[:, None])
-        own_item = items.tokens.row_of
-        slot = np.flatnonzero(mask.numpy().ravel())
-        return JointBatch(
-            item_mask=mask,
-            truncated_items=items.truncated,
-            truncated_queries=queries.truncated,
-            input_ids=torch.from_numpy(input_ids),
-            attention_mask=torch.from_numpy((columns[None, :] < lengths[:, None]).astype(np.int64)),
-            segment_ids=torch.from_numpy(in_union),
-            position_ids=position_ids,
-            neighbours=neighbours,
-            query_token=torch.from_numpy(query_pass * width + query_column),
-            query_pass=torch.from_numpy(query_pass),
-            sep_token=torch.from_numpy(rows * width + start - 1),
-            context_token=context_token,
-            context_mask=context_mask,
-            item_slot=torch.from_numpy(slot),
-            item_pass=torch.from_numpy(item_pass),
-            pair_token=torch.from_numpy(pair_token),
-            pair_item=torch.from_numpy(union.pair_item),
-            pair_position=torch.from_numpy(union.pair_first),
-            own_token=torch.from_numpy(offset[own_item] + union.occurrence),
-            own_item=torch.from_numpy(own_item),
-            own_position=torch.from_numpy(items.tokens.position_of),
+        item_pass, list_of_pass = self._plan(items.tokens, np.array([len(one) for one in lists]))
+        return joint_batch(
+            item_mask(lists),
+            queries,
+            items,
+            item_pass,
+            list_of_pass,
+            self.tokenizer.hf,
+            self.union_positions,
+            self.union_attention,
+            context=self.split_layers is not None,
         )
 
     def forward(self, batch: JointBatch) -> Tensor:
@@ -284,7 +191,7 @@ class CrossJEM(NeuralRanker, Exportable):
         items = len(batch.item_pass)
         place = place_in_segment(batch.query_pass, len(batch.sep_token))
         query = pack(batch.query_pass, place, len(batch.sep_token))
-        query_token, sep_token, _ = _context_rows(batch)
+        query_token, sep_token, _ = batch.context_rows()
         inputs: dict[str, Tensor | None] = {
             "input_ids": batch.input_ids,
             "attention_mask": self._attention(batch),
@@ -367,7 +274,7 @@ class CrossJEM(NeuralRanker, Exportable):
             item_embeddings = own.float()
             pair_token = torch.arange(len(batch.own_token), device=joint.device)
             pair_item, pair_position = batch.own_item, batch.own_position
-        query_token, sep_token, row = _context_rows(batch)
+        query_token, sep_token, row = batch.context_rows()
         return JointTokens(
             embeddings=embeddings,
             query_token=query_token,
@@ -484,20 +391,6 @@ class CrossJEM(NeuralRanker, Exportable):
                 f"need {needed} positions, the encoder has {available}; lower a limit or use "
                 "union_positions='shared'"
             )
-
-
-def _context_rows(batch: JointBatch) -> tuple[Tensor, Tensor, int]:
-    """Where the states of the query's tokens and of [SEP] are, and how many states each pass has.
-
-    The joint encoding has S of a pass; split layers leave the Q of its [CLS], query and [SEP].
-    """
-    width = batch.input_ids.shape[1]
-    if batch.context_token is None:
-        return batch.query_token, batch.sep_token, width
-    row = batch.context_token.shape[1]
-    passes = torch.arange(len(batch.sep_token), device=batch.sep_token.device)
-    query = batch.query_token - batch.query_pass * (width - row)
-    return query, batch.sep_token - passes * (width - row), row
 
 
 def _kernel(config: PretrainedConfig) -> str:
