@@ -15,7 +15,6 @@ Writes latency.json (`crossjem report --latency` reads it), latency.md, latency.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import chain
@@ -35,7 +34,7 @@ from benchmarks.latency.saturated import Throughput, batch_sizes, saturate, satu
 from benchmarks.latency.stages import has_stages, stage_milliseconds
 from benchmarks.latency.turns import WARMUP, measured_lists, take_turns
 from benchmarks.measuring.build import overlays
-from benchmarks.measuring.options import add_options, parser, prepare_device
+from benchmarks.measuring.options import add_options, exit_status, parser, prepare_device
 from benchmarks.measuring.pages import conditions, write
 from benchmarks.measuring.peak import matrix_peak
 from crossjem_pl.cli.main import quiet_libraries
@@ -53,12 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input."""
     args = _options().parse_args(argv)
     quiet_libraries()
-    try:
-        run(_resolved(args))
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: run(_resolved(args)))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -16,7 +16,6 @@ Writes limits.json, limits.md and limits.png.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +30,7 @@ from benchmarks.limits.kinds import METRIC, breakdowns, kinds_of, same_sets, tok
 from benchmarks.limits.page import page, plot
 from benchmarks.limits.reading import corpus_texts, labelled_lists, named_folders, read_models
 from benchmarks.limits.scoring import score_in_batches
-from benchmarks.measuring.options import PRECISIONS, parser, prepare_device
+from benchmarks.measuring.options import PRECISIONS, exit_status, parser, prepare_device
 from benchmarks.measuring.pages import conditions, write
 from crossjem_pl.cli.main import quiet_libraries
 from crossjem_pl.inference import Reranker
@@ -46,12 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input."""
     args = _options().parse_args(argv)
     quiet_libraries()
-    try:
-        run(_resolved(args))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: run(_resolved(args)))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from crossjem_pl.rankers.pretrained import PACKAGED
 
-__all__ = ["PRECISIONS", "add_options", "parser", "prepare_device"]
+__all__ = ["PRECISIONS", "add_options", "exit_status", "parser", "prepare_device"]
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+def exit_status(work: Callable[[], None]) -> int:
+    """Does the work: 0, or 2 after a mistake in the input or a failed step, which is printed in one line."""
+    try:
+        work()
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def parser(program: str, text: str | None) -> argparse.ArgumentParser:

@@ -11,7 +11,6 @@ Writes scaling.json, scaling.md and scaling.png.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +21,7 @@ from rich.progress import Progress
 from benchmarks.latency.contenders import OwnRanker
 from benchmarks.latency.turns import WARMUP, measured_lists
 from benchmarks.measuring.build import build_ranker
-from benchmarks.measuring.options import add_options, parser, prepare_device
+from benchmarks.measuring.options import add_options, exit_status, parser, prepare_device
 from benchmarks.measuring.pages import conditions, write
 from benchmarks.scaling.lists import pooled_lists
 from benchmarks.scaling.page import page, plot
@@ -44,12 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input."""
     args = _options().parse_args(argv)
     quiet_libraries()
-    try:
-        run(_resolved(args))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: run(_resolved(args)))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.measuring.options import parser
+from benchmarks.measuring.options import exit_status, parser
 from benchmarks.measuring.pages import conditions, describe_conditions, write
 from benchmarks.study.cost import inference_cost
 from benchmarks.study.pace import seconds_per_step
@@ -46,12 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input or a failed training."""
     args = _options().parse_args(argv)
     quiet_libraries()
-    try:
-        run(args)
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: run(args))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -7,12 +7,12 @@ figures and writes it as Markdown.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
 
+from benchmarks.measuring.options import exit_status
 from benchmarks.tables.parts import KINDS, Work
 from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, read_dataset
 from benchmarks.tables.spec import TABLES, Part, TableSpec, read_table
@@ -25,18 +25,17 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input or a failed training."""
     args = _parser().parse_args(argv)
     quiet_libraries()
-    try:
-        text = "\n".join(_page(read_table(args.table), args))
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> None:
+    text = "\n".join(_page(read_table(args.table), args))
     Console(width=140).print(Markdown(text))
     out = args.out / "smoke" if args.smoke else args.out
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"table{args.table}.md"
     path.write_text(text + "\n", encoding="utf-8")
     print(f"wrote {path}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from rich.progress import track
 
 from benchmarks.measuring.build import overlays
 from benchmarks.measuring.fresh import fresh
-from benchmarks.measuring.options import add_options, parser, prepare_device
+from benchmarks.measuring.options import add_options, exit_status, parser, prepare_device
 from benchmarks.measuring.pages import conditions, write
 from benchmarks.training.learners import SENTENCE_TRANSFORMERS
 from benchmarks.training.page import page, plot, with_ratios
@@ -36,12 +35,7 @@ BASELINES = ("monobert", SENTENCE_TRANSFORMERS)
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input."""
     args = _options().parse_args(argv)
-    try:
-        run(_resolved(args))
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: run(_resolved(args)))
 
 
 def run(args: argparse.Namespace) -> None:
