@@ -13,9 +13,9 @@ from transformers import AttentionInterface, PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
-from crossjem_pl.rankers.context_attention import attend_with_context
+from crossjem_pl.rankers.context_attention import Groups, attend_with_context, group
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.packed_attention import Packing, pack
+from crossjem_pl.rankers.packed_attention import pack
 from crossjem_pl.rankers.packed_encoder import PackedEncoder, heads_last
 from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.rankers.pretrained import EncoderOptions
@@ -32,13 +32,11 @@ class _Layout(NamedTuple):
     Args:
         pairs: one sequence per item.
         interaction: int64 [lists, max_items], flat position of each item's interaction token, 0 on padding.
-        item_list: int64 [I].
         others: bool [I, max_items], True on the list's other items.
     """
 
-    pairs: Packing
+    pairs: Groups
     interaction: Tensor
-    item_list: Tensor
     others: Tensor
 
 
@@ -143,7 +141,7 @@ class SetEncoder(NeuralRanker):
         column = torch.arange(others.shape[1], device=others.device)
         others = others & (column[None, :] != batch.item_place[:, None])
         pairs = pack(batch.item_index, batch.position_ids, len(batch.item_start))
-        layout = _Layout(pairs, interaction, batch.item_list, others)
+        layout = _Layout(group(pairs, batch.item_list), interaction, others)
         hidden = self.encoder(batch.input_ids, batch.segment_ids, batch.position_ids, layout=layout)
         scores = linear_float32(self.classifier, hidden[batch.item_start])[:, 0]
         return torch.zeros_like(batch.item_mask, dtype=torch.float32).index_put(place, scores)
@@ -170,7 +168,6 @@ def _attention(
         layout.pairs,
         k[layout.interaction],
         v[layout.interaction],
-        layout.item_list,
         layout.others,
         scaling=scaling,
         dropout=dropout,

@@ -13,7 +13,7 @@ from transformers import AttentionInterface, PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
-from crossjem_pl.rankers.context_attention import attend, attend_with_context
+from crossjem_pl.rankers.context_attention import Groups, attend, attend_with_context, group
 from crossjem_pl.rankers.explanations import Explanation, TokenContribution
 from crossjem_pl.rankers.heads import JointTokens, QueryHead
 from crossjem_pl.rankers.neural import NeuralRanker
@@ -42,7 +42,7 @@ class _Layout(NamedTuple):
     """
 
     queries: Packing
-    items: Packing
+    items: Groups
     item_list: Tensor
 
 
@@ -196,7 +196,7 @@ class SharedQuery(NeuralRanker):
     def _hidden(self, batch: SharedQueryBatch) -> Tensor:
         layout = _Layout(
             pack(batch.query_list, batch.query_position, len(batch.item_mask)),
-            pack(batch.item_index, batch.item_position, len(batch.item_list)),
+            group(pack(batch.item_index, batch.item_position, len(batch.item_list)), batch.item_list),
             batch.item_list,
         )
         return self.encoder(batch.input_ids, batch.segment_ids, batch.position_ids, layout=layout)
@@ -282,7 +282,6 @@ def _attention(
         layout.items,
         query_key,
         query_value,
-        layout.item_list,
         queries.mask[layout.item_list],
         scaling=scaling,
         dropout=dropout,

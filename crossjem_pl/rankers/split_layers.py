@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from crossjem_pl.rankers.context_attention import attend, attend_with_context
+from crossjem_pl.rankers.context_attention import Groups, attend, attend_with_context, group
 from crossjem_pl.rankers.item_layers import layer_stack
 from crossjem_pl.rankers.packed_attention import HIDDEN, Packing, with_attention
 from crossjem_pl.rankers.packed_encoder import heads_last
@@ -25,15 +25,13 @@ class _Layout(NamedTuple):
 
     Args:
         context: float32 [P, Q], what is added to the logits on each context token by the context itself.
-        seen: float32 [P, Q], the same for the items' tokens.
+        seen: float32 [I, Q], the same for the tokens of each item.
         items: one sequence per item.
-        item_pass: int64 [I].
     """
 
     context: Tensor
     seen: Tensor
-    items: Packing
-    item_pass: Tensor
+    items: Groups
 
 
 class SplitLayers(nn.Module):
@@ -90,7 +88,8 @@ class SplitLayers(nn.Module):
         last = context_mask.sum(1, keepdim=True) - 1
         words = (column > 0) & (column < last)
         hidden = torch.where(context_mask, 0.0, HIDDEN)
-        layout = _Layout(hidden, torch.where(words, query_bias, hidden), items, item_pass)
+        seen = torch.where(words, query_bias, hidden)[item_pass]
+        layout = _Layout(hidden, seen, group(items, item_pass))
         rows = torch.cat([context_token.flatten(), own_token])
         first, *others = self.layers
         if self.shares_projections:
@@ -154,8 +153,7 @@ def _attend(
         layout.items,
         own_k,
         own_v,
-        layout.item_pass,
-        layout.seen[layout.item_pass],
+        layout.seen,
         scaling=scaling,
         dropout=dropout,
     )
