@@ -8,7 +8,7 @@ from crossjem_pl.rankers.coral import CoRALRanker
 from crossjem_pl.rankers.crossjem import CrossJEM
 from crossjem_pl.rankers.dpr import DPR
 from crossjem_pl.rankers.dual import DualRanker
-from crossjem_pl.rankers.heads import LinearHead, MaxSimHead, QueryHead, ScoringHead
+from crossjem_pl.rankers.heads import LinearHead, MatchHead, MaxSimHead, QueryHead, ScoringHead
 from crossjem_pl.rankers.instructor import Instructor
 from crossjem_pl.rankers.meb import MEB
 from crossjem_pl.rankers.monobert import MonoBERT
@@ -32,6 +32,7 @@ __all__ = [
     "DualRanker",
     "Instructor",
     "LinearHead",
+    "MatchHead",
     "MaxSimHead",
     "MonoBERT",
     "MonoT5",

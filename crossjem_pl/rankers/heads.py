@@ -17,6 +17,7 @@ __all__ = [
     "Contributions",
     "JointTokens",
     "LinearHead",
+    "MatchHead",
     "MaxSimHead",
     "QueryHead",
     "ScoringHead",
@@ -185,25 +186,10 @@ class QueryHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def forward(self, tokens: JointTokens) -> Tensor:
-        query, mean = self._means(tokens)
-        return self.scale * (F.normalize(mean, dim=-1) * query[tokens.item_pass]).sum(-1)
+        return self.scale * _mean_cosines(tokens)
 
     def contributions(self, tokens: JointTokens) -> Contributions:
-        query, mean = self._means(tokens)
-        sizes = torch.bincount(tokens.pair_item, minlength=tokens.items)
-        norms = mean.norm(dim=-1).clamp(min=1e-12) * sizes
-        of_pair = query[tokens.item_pass[tokens.pair_item]]
-        dots = (tokens.item_embeddings[tokens.pair_token] * of_pair).sum(-1)
-        return _only_pairs(self.scale * dots / norms[tokens.pair_item])
-
-    def _means(self, tokens: JointTokens) -> tuple[Tensor, Tensor]:
-        """The query's mean of each pass, normalised [P, width], and each item's mean [I, width]."""
-        query = segment_mean(tokens.embeddings[tokens.query_token], tokens.query_pass, tokens.passes)
-        sizes = torch.bincount(tokens.pair_item, minlength=tokens.items)
-        mean = F.embedding_bag(
-            tokens.pair_token, tokens.item_embeddings, sizes.cumsum(0) - sizes, mode="mean"
-        )
-        return F.normalize(query, dim=-1), mean
+        return _only_pairs(self.scale * _mean_cosine_parts(tokens))
 
 
 class MaxSimHead(ScoringHead):
@@ -227,51 +213,130 @@ class MaxSimHead(ScoringHead):
             self.linear.build(width)
 
     def forward(self, tokens: JointTokens) -> Tensor:
-        similarity, weight = self._similarity(tokens)
-        best = segment_max(similarity, tokens.pair_item, tokens.items)
-        score = self.scale * (best * weight[tokens.item_pass]).sum(-1)
+        score = self.scale * _recall(tokens, *_similarity(tokens))
         return score if self.linear is None else score + self.linear(tokens)
 
     def contributions(self, tokens: JointTokens) -> Contributions:
-        similarity, weight = self._similarity(tokens)
-        best = segment_max(similarity, tokens.pair_item, tokens.items)
-        hit = similarity == best[tokens.pair_item]
-        share = hit / segment_sum(hit.float(), tokens.pair_item, tokens.items)[tokens.pair_item]
-        of_pair = weight[tokens.item_pass[tokens.pair_item]]
-        pair = self.scale * (similarity * share * of_pair).sum(-1)
+        pair = self.scale * _recall_parts(tokens, *_similarity(tokens))
         if self.linear is None:
             return _only_pairs(pair)
         parts = self.linear.contributions(tokens)
         parts.pair = parts.pair + pair
         return parts
 
-    def _similarity(self, tokens: JointTokens) -> tuple[Tensor, Tensor]:
-        """Cosines of each pair's token with its pass's query tokens [pairs, L_q], their weights [P, L_q]."""
-        counts = torch.bincount(tokens.query_pass, minlength=tokens.passes)
-        slot = (
-            torch.arange(len(tokens.query_pass), device=counts.device)
-            - (counts.cumsum(0) - counts)[tokens.query_pass]
-        )
-        width = tokens.embeddings.shape[1]
-        query = torch.zeros(tokens.passes, int(counts.max()), width, device=counts.device)
-        query = query.index_put(
-            (tokens.query_pass, slot), F.normalize(tokens.embeddings[tokens.query_token], dim=-1)
-        )
-        valid = torch.arange(query.shape[1], device=counts.device)[None, :] < counts[:, None]
 
-        # a token meets its pass's query once, however many items hold it
-        token, pair = torch.unique(tokens.pair_token, return_inverse=True)
-        token_pass = torch.empty_like(token).scatter_(0, pair, tokens.item_pass[tokens.pair_item])
-        # only rows of one pass meet: sort the tokens by pass, pad, multiply pass by pass, undo
-        order = torch.argsort(token_pass, stable=True)
-        sizes = torch.bincount(token_pass, minlength=tokens.passes)
-        place = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[token_pass[order]]
-        rows = torch.zeros(tokens.passes, int(sizes.max()), width, device=counts.device)
-        items = F.normalize(tokens.item_embeddings[token], dim=-1)
-        rows = rows.index_put((token_pass[order], place), items[order])
-        similarity = torch.bmm(rows, query.transpose(1, 2))[token_pass[order], place]
-        similarity = torch.empty_like(similarity).index_copy(0, order, similarity)[pair]
-        return similarity, valid / counts.clamp(min=1)[:, None]
+class MatchHead(ScoringHead):
+    """The means' cosine and the best matches of single tokens, in both directions.
+
+    f_j = s_1 <v_j, u> / (|v_j| |u|) + s_2 R_j + s_3 P_j, with `QueryHead`'s means, R_j = mean over query tokens of the
+    best cosine with a token of item j (`MaxSimHead`), P_j = mean over the item's tokens of the best cosine with a
+    query token. R and P are BERTScore's recall and precision (Zhang et al., 2020) on contextual embeddings that have
+    met. All three scales are learned.
+
+    Args:
+        scale: where the scales start.
+    """
+
+    def __init__(self, scale: float = 10.0) -> None:
+        super().__init__({"scale": scale})
+        self.scale = nn.Parameter(torch.full((3,), float(scale)))
+
+    def forward(self, tokens: JointTokens) -> Tensor:
+        similarity, valid = _similarity(tokens)
+        precision = segment_sum(_precision_parts(tokens, similarity, valid), tokens.pair_item, tokens.items)
+        parts = [_mean_cosines(tokens), _recall(tokens, similarity, valid), precision]
+        return torch.stack(parts, dim=1) @ self.scale
+
+    def contributions(self, tokens: JointTokens) -> Contributions:
+        similarity, valid = _similarity(tokens)
+        parts = [
+            _mean_cosine_parts(tokens),
+            _recall_parts(tokens, similarity, valid),
+            _precision_parts(tokens, similarity, valid),
+        ]
+        return _only_pairs(torch.stack(parts, dim=1) @ self.scale)
+
+
+def _means(tokens: JointTokens) -> tuple[Tensor, Tensor]:
+    """The query's mean of each pass, normalised [P, width], and each item's mean [I, width]."""
+    query = segment_mean(tokens.embeddings[tokens.query_token], tokens.query_pass, tokens.passes)
+    sizes = torch.bincount(tokens.pair_item, minlength=tokens.items)
+    mean = F.embedding_bag(tokens.pair_token, tokens.item_embeddings, sizes.cumsum(0) - sizes, mode="mean")
+    return F.normalize(query, dim=-1), mean
+
+
+def _mean_cosines(tokens: JointTokens) -> Tensor:
+    """Cosine of each item's mean with its query's, [I]."""
+    query, mean = _means(tokens)
+    return (F.normalize(mean, dim=-1) * query[tokens.item_pass]).sum(-1)
+
+
+def _mean_cosine_parts(tokens: JointTokens) -> Tensor:
+    """What each pair adds to `_mean_cosines`, [pairs]."""
+    query, mean = _means(tokens)
+    sizes = torch.bincount(tokens.pair_item, minlength=tokens.items)
+    norms = mean.norm(dim=-1).clamp(min=1e-12) * sizes
+    dots = (tokens.item_embeddings[tokens.pair_token] * _of_pairs(query, tokens)).sum(-1)
+    return dots / norms[tokens.pair_item]
+
+
+def _recall(tokens: JointTokens, similarity: Tensor, valid: Tensor) -> Tensor:
+    """Mean over the query's tokens of the best match in each item, [I]."""
+    best = segment_max(similarity, tokens.pair_item, tokens.items)
+    return (best * _mean_weights(valid)[tokens.item_pass]).sum(-1)
+
+
+def _recall_parts(tokens: JointTokens, similarity: Tensor, valid: Tensor) -> Tensor:
+    """What each pair adds to `_recall`, [pairs]; equal matches share."""
+    best = segment_max(similarity, tokens.pair_item, tokens.items)
+    hit = similarity == best[tokens.pair_item]
+    share = hit / segment_sum(hit.float(), tokens.pair_item, tokens.items)[tokens.pair_item]
+    return (similarity * share * _of_pairs(_mean_weights(valid), tokens)).sum(-1)
+
+
+def _precision_parts(tokens: JointTokens, similarity: Tensor, valid: Tensor) -> Tensor:
+    """Best match of each pair's token in the query over the item's number of tokens, [pairs]."""
+    # -1 is the least cosine; the column that is added stands for a query without tokens
+    words = F.pad(similarity.masked_fill(~_of_pairs(valid, tokens), -1.0), (0, 1), value=-1.0)
+    sizes = torch.bincount(tokens.pair_item, minlength=tokens.items)
+    return words.amax(1) / sizes[tokens.pair_item]
+
+
+def _mean_weights(valid: Tensor) -> Tensor:
+    return valid / valid.sum(1, keepdim=True).clamp(min=1)
+
+
+def _of_pairs(of_passes: Tensor, tokens: JointTokens) -> Tensor:
+    """The row of each pair's pass."""
+    return of_passes[tokens.item_pass[tokens.pair_item]]
+
+
+def _similarity(tokens: JointTokens) -> tuple[Tensor, Tensor]:
+    """Cosines of each pair's token with its pass's query tokens [pairs, L_q], which of these there are [P, L_q]."""
+    counts = torch.bincount(tokens.query_pass, minlength=tokens.passes)
+    slot = (
+        torch.arange(len(tokens.query_pass), device=counts.device)
+        - (counts.cumsum(0) - counts)[tokens.query_pass]
+    )
+    width = tokens.embeddings.shape[1]
+    query = torch.zeros(tokens.passes, int(counts.max()), width, device=counts.device)
+    query = query.index_put(
+        (tokens.query_pass, slot), F.normalize(tokens.embeddings[tokens.query_token], dim=-1)
+    )
+    valid = torch.arange(query.shape[1], device=counts.device)[None, :] < counts[:, None]
+
+    # a token meets its pass's query once, however many items hold it
+    token, pair = torch.unique(tokens.pair_token, return_inverse=True)
+    token_pass = torch.empty_like(token).scatter_(0, pair, tokens.item_pass[tokens.pair_item])
+    # only rows of one pass meet: sort the tokens by pass, pad, multiply pass by pass, undo
+    order = torch.argsort(token_pass, stable=True)
+    sizes = torch.bincount(token_pass, minlength=tokens.passes)
+    place = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[token_pass[order]]
+    rows = torch.zeros(tokens.passes, int(sizes.max()), width, device=counts.device)
+    items = F.normalize(tokens.item_embeddings[token], dim=-1)
+    rows = rows.index_put((token_pass[order], place), items[order])
+    similarity = torch.bmm(rows, query.transpose(1, 2))[token_pass[order], place]
+    return torch.empty_like(similarity).index_copy(0, order, similarity)[pair], valid
 
 
 def sinusoids(positions: int, width: int, device: torch.device | None = None) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from crossjem_pl.rankers.heads import LinearHead, MaxSimHead, QueryHead, ScoringHead, sinusoids
+from crossjem_pl.rankers.heads import LinearHead, MatchHead, MaxSimHead, QueryHead, ScoringHead, sinusoids
 
 __all__ = ["PaddedTokens", "padded_scores"]
 
@@ -66,7 +66,7 @@ def padded_scores(head: ScoringHead, tokens: PaddedTokens) -> Tensor:
     """
     raise ValueError(
         f"{type(head).__name__} cannot be exported: it has no form over padded tokens; there is one for "
-        "LinearHead, QueryHead and MaxSimHead"
+        "LinearHead, QueryHead, MaxSimHead and MatchHead"
     )
 
 
@@ -90,25 +90,46 @@ def _linear(head: LinearHead, tokens: PaddedTokens) -> Tensor:
 
 @padded_scores.register
 def _query(head: QueryHead, tokens: PaddedTokens) -> Tensor:
-    query = _masked_mean(tokens.joint[tokens.query_rows], tokens.query_mask)
-    mean = _masked_mean(tokens.item_source[tokens.item_rows], tokens.item_mask)
-    cosine = (F.normalize(mean, dim=-1) * F.normalize(query, dim=-1)[tokens.item_pass]).sum(-1)
-    return head.scale * cosine
+    return head.scale * _mean_cosines(tokens)
 
 
 @padded_scores.register
 def _max_sim(head: MaxSimHead, tokens: PaddedTokens) -> Tensor:
+    score = head.scale * _recall(tokens, _similarity(tokens))
+    return score if head.linear is None else score + padded_scores(head.linear, tokens)
+
+
+@padded_scores.register
+def _match(head: MatchHead, tokens: PaddedTokens) -> Tensor:
+    similarity = _similarity(tokens)
+    words = similarity.masked_fill(~tokens.query_mask[tokens.item_pass][:, None, :], -1.0).amax(2)
+    precision = (words * tokens.item_mask).sum(1) / tokens.item_mask.sum(1)
+    parts = [_mean_cosines(tokens), _recall(tokens, similarity), precision]
+    return torch.stack(parts, dim=1) @ head.scale
+
+
+def _mean_cosines(tokens: PaddedTokens) -> Tensor:
+    """float32 [I]."""
+    query = _masked_mean(tokens.joint[tokens.query_rows], tokens.query_mask)
+    mean = _masked_mean(tokens.item_source[tokens.item_rows], tokens.item_mask)
+    return (F.normalize(mean, dim=-1) * F.normalize(query, dim=-1)[tokens.item_pass]).sum(-1)
+
+
+def _similarity(tokens: PaddedTokens) -> Tensor:
+    """Cosines of the items' tokens with their query's, float32 [I, T, Q]."""
     query = F.normalize(tokens.joint[tokens.query_rows], dim=-1)
     if tokens.own is None:  # every token meets its pass's query once, however many items hold it
         every = F.normalize(tokens.embeddings, dim=-1) @ query.transpose(1, 2)
-        similarity = every.flatten(0, 1)[tokens.item_rows]
-    else:
-        own = F.normalize(tokens.own, dim=-1)[tokens.item_rows]
-        similarity = own @ query[tokens.item_pass].transpose(1, 2)
+        return every.flatten(0, 1)[tokens.item_rows]
+    own = F.normalize(tokens.own, dim=-1)[tokens.item_rows]
+    return own @ query[tokens.item_pass].transpose(1, 2)
+
+
+def _recall(tokens: PaddedTokens, similarity: Tensor) -> Tensor:
+    """Mean over the query's tokens of the best match in each item, float32 [I]."""
     best = similarity.masked_fill(~tokens.item_mask[:, :, None], -torch.inf).amax(1)
     weight = tokens.query_mask / tokens.query_mask.sum(1, keepdim=True).clamp(min=1)
-    score = head.scale * (best * weight[tokens.item_pass]).sum(-1)
-    return score if head.linear is None else score + padded_scores(head.linear, tokens)
+    return (best * weight[tokens.item_pass]).sum(-1)
 
 
 def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:

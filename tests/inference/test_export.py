@@ -28,6 +28,7 @@ from crossjem_pl.rankers import (
     DPR,
     CrossJEM,
     LinearHead,
+    MatchHead,
     MaxSimHead,
     MonoBERT,
     QueryHead,
@@ -50,6 +51,8 @@ BUILDERS: dict[str, Callable[[str], Ranker]] = {
     "linear-split-layer": lambda bert: CrossJEM(
         bert, LinearHead(True, True), 0, "item", "item", query_bias=-2.0, split_layers=1, **SMALL
     ),
+    "match": lambda bert: CrossJEM(bert, MatchHead(), 0, "shared", **SMALL),
+    "match-split-layer": lambda bert: CrossJEM(bert, MatchHead(), 0, "item", "item", split_layers=1, **SMALL),
     "maxsim-split-layer": lambda bert: CrossJEM(bert, MaxSimHead(), 0, split_layers=1, **SMALL),
     "query-item-layer": lambda bert: CrossJEM(bert, QueryHead(), 1, "shared", **SMALL),
     "maxsim": lambda bert: CrossJEM(bert, MaxSimHead(), 0, "shared", **SMALL),

@@ -237,3 +237,15 @@ def maxsim_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:
         best = [max(float(F.cosine_similarity(q, t, dim=0)) for t in states) for q in joint.query_states]
         scores.append(scale * sum(best) / len(best))
     return torch.tensor(scores)
+
+
+def match_scores(joint: Joint, own: list[Tensor], scales: Tensor) -> Tensor:
+    """The means' cosine, BERTScore's recall and its precision, each times its scale, in loops."""
+    scores = []
+    for states, mean, recall in zip(
+        own, query_scores(joint, own, 1.0), maxsim_scores(joint, own, 1.0), strict=True
+    ):
+        best = [max(float(F.cosine_similarity(q, t, dim=0)) for q in joint.query_states) for t in states]
+        precision = sum(best) / len(best)
+        scores.append(scales[0] * mean + scales[1] * recall + scales[2] * precision)
+    return torch.stack(scores)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import CrossJEM, LinearHead, MaxSimHead, QueryHead, ScoringHead
+from crossjem_pl.rankers import CrossJEM, LinearHead, MatchHead, MaxSimHead, QueryHead, ScoringHead
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from crossjem_pl.rankers.heads import sinusoids
 from crossjem_pl.rankers.pretrained import first_position
@@ -20,6 +20,7 @@ from tests.rankers.literal import (
     item_layer_states,
     item_states,
     joint_pass,
+    match_scores,
     maxsim_scores,
     paper_scores,
     query_scores,
@@ -39,7 +40,15 @@ HEADS: dict[str, Callable[[], ScoringHead]] = {
     "query-scale": lambda: QueryHead(3.0),
     "maxsim": MaxSimHead,
     "maxsim-linear": lambda: MaxSimHead(2.0, linear=True),
+    "match": lambda: uneven(MatchHead(4.0)),
 }
+
+
+def uneven(head: MatchHead) -> MatchHead:
+    """The head with three scales that are not alike, as after training."""
+    with torch.no_grad():
+        head.scale.mul_(torch.tensor([1.0, 0.5, 2.0]))
+    return head
 
 
 def build(folder: str, head: str, item_layers: int, **options: object) -> CrossJEM:
@@ -60,6 +69,8 @@ def literal(head: ScoringHead, joint: Joint, own: list[Tensor] | None) -> Tensor
     states = item_states(joint) if own is None else own
     if isinstance(head, QueryHead):
         return query_scores(joint, states, float(head.scale))
+    if isinstance(head, MatchHead):
+        return match_scores(joint, states, head.scale)
     assert isinstance(head, MaxSimHead)
     scores = maxsim_scores(joint, states, float(head.scale))
     return scores if head.linear is None else scores + paper_scores(joint, head.linear.classifier, own=own)
@@ -214,7 +225,7 @@ def context_tokens(ranker: CrossJEM, one: RankingList) -> list[str]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("head", ["linear", "query", "maxsim-linear"])
+@pytest.mark.parametrize("head", ["linear", "query", "maxsim-linear", "match"])
 def test_word_order_shows_only_with_item_layers(tiny_bert: str, head: str) -> None:
     one = RankingList.from_texts("red shoes", ["blue red shoe", "shoe red blue", "shoe red red blue", "car"])
     scores = build(tiny_bert, head, 0)
