@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from lightning import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, WeightAveraging
+from torch import Tensor
 
 from crossjem_pl.data.formats import read_qrels, write_list_qrels, write_lists, write_run
 from crossjem_pl.data.module import RankingDataModule, Stage
@@ -25,10 +26,10 @@ __all__ = ["RunFolder", "describe_machine", "set_aside_metrics"]
 class RunFolder(Callback):
     """Writes the results of a run into its folder (the trainer's `default_root_dir`).
 
-    After every validation that is the best so far by the first of the module's metrics: `model/`, `val.trec`,
-    `val_metrics.json` and `.md`. After `test`: the same for "test", without the model; after
-    `predict`: `predict.trec`. `summary.json` is kept
-    up to date: ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage.
+    After every validation that is the best so far by the first of the module's metrics: `model/` (under Lightning's
+    `WeightAveraging` the averaged weights, which were validated), `val.trec`, `val_metrics.json` and `.md`. After
+    `test`: the same for "test", without the model; after `predict`: `predict.trec`. `summary.json` is kept up to
+    date: ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage.
     Runs without validation lists export the model when training ends.
     """
 
@@ -37,6 +38,7 @@ class RunFolder(Callback):
         self.seconds = 0.0
         self._started: float | None = None
         self._exported = False
+        self._validated: dict[str, Tensor] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "seconds": self._elapsed(), "exported": self._exported}
@@ -47,6 +49,20 @@ class RunFolder(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.monotonic()
+
+    def on_validation_batch_start(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        # averaged weights are there while lists are scored, and gone when the validation ends
+        averaged = any(isinstance(callback, WeightAveraging) for callback in trainer.callbacks)  # type: ignore[attr-defined]
+        if averaged and batch_idx == 0:
+            assert isinstance(pl_module, RankingModule)
+            self._validated = _weights(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or _is_dry_run(trainer) or not trainer.is_global_zero:
@@ -83,7 +99,14 @@ class RunFolder(Callback):
             write_run(pl_module.runs["predict"], path, tag=pl_module.ranker.name)
 
     def _export(self, trainer: Trainer, module: RankingModule) -> None:
-        save_ranker(module.ranker, self._root(trainer) / "model")
+        folder = self._root(trainer) / "model"
+        if self._validated is None:
+            save_ranker(module.ranker, folder)
+        else:
+            now = _weights(module)
+            module.ranker.load_state_dict(self._validated)
+            save_ranker(module.ranker, folder)
+            module.ranker.load_state_dict(now)
         self._exported = True
 
     def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage) -> None:
@@ -137,6 +160,10 @@ class RunFolder(Callback):
     @staticmethod
     def _root(trainer: Trainer) -> Path:
         return Path(trainer.default_root_dir)
+
+
+def _weights(module: RankingModule) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.ranker.state_dict().items()}
 
 
 def _is_dry_run(trainer: Trainer) -> bool:

@@ -67,8 +67,8 @@ def test_the_description_names_what_exists() -> None:
     for system in (*study.systems, *study.ablation):
         for file in system.config:
             assert (EXPERIMENTS / file).is_file(), file
-    assert len(study.ablation) == 24
-    assert len({system.name for system in study.ablation}) == 24
+    assert len(study.ablation) == 32
+    assert len({system.name for system in study.ablation}) == 32
 
 
 def test_every_row_of_the_ablation_is_what_its_name_says(tmp_path: Path) -> None:

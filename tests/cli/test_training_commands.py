@@ -101,8 +101,20 @@ def test_monitored_metrics_are_those_of_ir_measures(project: Path) -> None:
 
 
 def test_the_exported_model_gives_the_scores_of_the_run(project: Path) -> None:
-    reranker = Reranker.from_pretrained(project / "run" / "model")
-    run = read_run(project / "run" / "val.trec")
+    assert_model_gave_the_run(project, project / "run")
+
+
+def test_averaged_weights_are_what_is_validated_and_exported(project: Path, tmp_path: Path) -> None:
+    averaging = ["--trainer.callbacks+=lightning.pytorch.callbacks.EMAWeightAveraging"]
+    averaging += ["--trainer.callbacks.decay", "0.5"]
+    more = ["--trainer.default_root_dir", str(tmp_path), "--model.lr", "1e-2"]
+    assert main(["fit", "-c", str(project / "config.yaml"), *averaging, *more]) == 0
+    assert_model_gave_the_run(project, tmp_path)
+
+
+def assert_model_gave_the_run(project: Path, folder: Path) -> None:
+    reranker = Reranker.from_pretrained(folder / "model")
+    run = read_run(folder / "val.trec")
     lists = list(read_lists(project / "val.jsonl.gz"))
     for one, scores in zip(lists, reranker.score(lists), strict=True):
         assert dict(zip(one.item_ids, scores.tolist(), strict=True)) == pytest.approx(
