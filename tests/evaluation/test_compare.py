@@ -7,7 +7,6 @@ import random
 import re
 import sys
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from crossjem_pl.data.formats import write_list_qrels, write_lists, write_qrels,
 from crossjem_pl.evaluation import compare, compare_runs, evaluate_run, plots, wording, write_comparison
 from crossjem_pl.evaluation.significance import holm, randomisation_test, t_test
 from crossjem_pl.lists import RankingList
+from tests.evaluation.html_pages import parse
 
 METRICS = ["RR@10", "AP@10"]
 EVIL = "<script>alert('x')</script> & | *bold* $x$"
@@ -75,35 +75,6 @@ def folders(tmp_path: Path) -> list[Path]:
     ]
     write_lists(lists(), made[0] / "val_lists.parquet")
     return made
-
-
-class Checker(HTMLParser):
-    """Counts tags and fails on one that is not closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def parse(path: Path) -> Checker:
-    checker = Checker()
-    checker.feed(path.read_text(encoding="utf-8"))
-    checker.close()
-    assert not checker.open
-    return checker
 
 
 def test_numbers_are_those_of_the_parts(folders: list[Path]) -> None:

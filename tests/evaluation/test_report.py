@@ -7,7 +7,6 @@ import random
 import re
 import sys
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from crossjem_pl.evaluation import drawing, evaluate_run
 from crossjem_pl.evaluation.report import STEPS, Report, build_report, write_report
 from crossjem_pl.evaluation.report.contents import Block, Folded, HardLists, Missing, Paragraph, Table
 from crossjem_pl.lists import RankingList
+from tests.evaluation.html_pages import parse
 
 EVIL = "<script>alert('x')</script> & | *bold* $x$"
 SECTIONS = [
@@ -99,35 +99,6 @@ def latency(tmp_path: Path) -> Path:
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No plots, as without matplotlib: what is looked at is in the tables."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-
-class Checker(HTMLParser):
-    """Keeps tags and texts, and fails on a tag that is not closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def parse(path: Path) -> Checker:
-    checker = Checker()
-    checker.feed(path.read_text(encoding="utf-8"))
-    checker.close()
-    assert not checker.open
-    return checker
 
 
 def blocks(report: Report, title: str) -> tuple[Block, ...]:

@@ -29,6 +29,14 @@ from crossjem_pl.rankers import (
 )
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+ITEM: dict[str, Any] = {
+    "union_positions": "item",
+    "union_attention": "item",
+    "query_bias": -3.0,
+    "max_union_tokens": 128,
+    "dropout": 0.0,
+    **LIMITS,
+}
 
 CASES: dict[str, Callable[[Path], Ranker]] = {
     "bm25": lambda models: BM25(),
@@ -36,41 +44,11 @@ CASES: dict[str, Callable[[Path], Ranker]] = {
     "crossjem-query-item-layer": lambda models: CrossJEM(
         str(models / "bert"), QueryHead(), 1, "shared", max_union_tokens=128, dropout=0.0, **LIMITS
     ),
-    "crossjem-item-attention": lambda models: CrossJEM(
-        str(models / "bert"),
-        QueryHead(),
-        0,
-        "item",
-        "item",
-        query_bias=-3.0,
-        max_union_tokens=128,
-        dropout=0.0,
-        **LIMITS,
-    ),
+    "crossjem-item-attention": lambda models: CrossJEM(str(models / "bert"), QueryHead(), **ITEM),
     "crossjem-split-layer": lambda models: CrossJEM(
-        str(models / "bert"),
-        QueryHead(),
-        0,
-        "item",
-        "item",
-        query_bias=-3.0,
-        split_layers=1,
-        max_union_tokens=128,
-        dropout=0.0,
-        **LIMITS,
+        str(models / "bert"), QueryHead(), split_layers=1, **ITEM
     ),
-    "crossjem-match": lambda models: CrossJEM(
-        str(models / "bert"),
-        MatchHead(),
-        0,
-        "item",
-        "item",
-        query_bias=-3.0,
-        split_layers=1,
-        max_union_tokens=128,
-        dropout=0.0,
-        **LIMITS,
-    ),
+    "crossjem-match": lambda models: CrossJEM(str(models / "bert"), MatchHead(), split_layers=1, **ITEM),
     "crossjem-maxsim": lambda models: CrossJEM(
         str(models / "bert"),
         MaxSimHead(linear=True),
