@@ -49,9 +49,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))
     items = {i: text for one in lists for i, text in zip(one.item_ids, one.items, strict=True)}
     (tmp_path / "items.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in items.items()))
-    (tmp_path / "data" / "debian-titles").mkdir()
-    for name in ("train", "dev"):
-        write_lists(lists, tmp_path / "data" / "debian-titles" / f"{name}.jsonl.gz")
+    for dataset in ("debian-titles", "travel-se", "dbpedia-entity"):
+        (tmp_path / "data" / dataset).mkdir()
+        for name in ("train", "dev"):
+            write_lists(lists, tmp_path / "data" / dataset / f"{name}.jsonl.gz")
     rows = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
     with gzip.open(tmp_path / "train.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps({**row, "first_stage": row["scores"]}) + "\n" for row in rows)
