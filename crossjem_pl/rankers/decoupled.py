@@ -153,8 +153,11 @@ class DecoupledRanker(NeuralRanker):
             raise RuntimeError("item vectors are for inference: call eval() before precompute_items()")
         new = [text for text in dict.fromkeys(texts) if text not in self.item_cache]
         kept, in_order, truncated = [], [], 0
+        # matrices that are kept in less than float32 multiply under autocast only
+        low = next((p.dtype for p in self.parameters() if p.dtype in (torch.bfloat16, torch.float16)), None)
         for rows, _, cut in self._batches(new, "items", batch_size):
-            kept.append(self.encode_item_rows(rows).to(self.device, dtype))
+            with torch.autocast(self.device.type, low, enabled=low is not None):
+                kept.append(self.encode_item_rows(rows).to(self.device, dtype))
             in_order += rows.texts
             truncated += cut
         if kept:

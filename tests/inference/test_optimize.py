@@ -17,8 +17,8 @@ from crossjem_pl.inference import optimize as module
 from crossjem_pl.inference.optimize import Bounds
 from crossjem_pl.inference.variants import Settings, attention_of, bucketed, no_compiler, variant
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead, SetEncoder
-from crossjem_pl.rankers.crossjem import UnionAttention, UnionPositions
+from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead, SetEncoder, TwinBERT
+from crossjem_pl.rankers.joint_batch import UnionAttention, UnionPositions
 from crossjem_pl.rankers.pretrained import encode_tokens
 from tests.rankers.literal import random_lists, sharpened
 
@@ -146,6 +146,17 @@ def test_linear_layers_cast_once_score_as_autocast_does(tiny_bert: str, lists: l
         assert {layer.weight.dtype for layer in layers} == {torch.bfloat16}
         assert {value.dtype for value in ranker.parameters()} == {torch.float32}
         assert_equal(Reranker(cast, "cpu", "bfloat16").score(lists), expected, 1e-6)
+
+
+def test_item_vectors_are_computed_ahead_by_layers_that_are_kept_in_bfloat16(
+    tiny_bert: str, lists: list[RankingList]
+) -> None:
+    cast = variant(TwinBERT(tiny_bert, **LIMITS), Settings("bfloat16", None, False, 1), CPU)
+    assert isinstance(cast, TwinBERT)
+    expected = Reranker(cast, "cpu", "bfloat16").score(lists)
+    cast.precompute_items(text for one in lists for text in one.items)
+    assert len(cast.item_cache) > 0
+    assert_equal(Reranker(cast, "cpu", "bfloat16").score(lists), expected, 0.02)
 
 
 def test_scores_that_change_are_rejected(
