@@ -7,8 +7,8 @@ rest), a multiplication and its addition counted as two:
 
 8 d^2 are the query, key, value and output matrices, 4 d f the feed-forward part (6 d f with a gate), 4 d T K the
 attention weights and their sums. monoBERT's [CLS] goes on through the pooler and the classifier, 2 d^2 + 2 d a pair;
-CROSS-JEM's linear head projects every token once, 2 d a token. Left out, small beside this: embeddings,
-normalisation, activation, softmax, and what other heads add.
+CROSS-JEM's linear head projects every token once, 2 d a token; the MaxSim and match heads multiply it with each of the
+query's Q tokens, 2 d Q. Left out, small beside this: embeddings, normalisation, activation, softmax.
 
     bytes = s * (passes * W  +  (18 d + 4 f) * T * layers)
 
@@ -33,9 +33,12 @@ from crossjem_pl.data.pass_cost import EncoderShape
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, DualRanker, MonoBERT, Ranker, SetEncoder, SharedQuery
 from crossjem_pl.rankers.colbert import ColBERT
+from crossjem_pl.rankers.context_attention import group
 from crossjem_pl.rankers.decoupled import DecoupledBatch
+from crossjem_pl.rankers.heads import LinearHead, MatchHead, MaxSimHead
 from crossjem_pl.rankers.monobert import PairBatch
 from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.packed_attention import Packing, pack
 from crossjem_pl.rankers.setencoder import SetBatch
 from crossjem_pl.rankers.sharedquery import SharedQueryBatch
 
@@ -131,17 +134,38 @@ def _joint(ranker: CrossJEM, batch: Any) -> Work:
     sizes = _encoder_calls(ranker, batch)
     tokens = sum(passes * length for passes, length in sizes)
     work = layer_work(shape, tokens, sum(passes * length**2 for passes, length in sizes), len(sizes))
-    work += Work(2.0 * shape.width * tokens, 0.0, 0)
+    work += _head(ranker, batch, tokens)
     if ranker.item_layers is not None:
         own, longest = len(batch.own_token), int(batch.own_position.max()) + 1
         small = EncoderShape(shape.width, shape.feed_forward, len(ranker.item_layers.layers))
         work += layer_work(small, own, float(len(batch.item_pass)) * longest**2)
     if split:
         rows, context = batch.context_token.shape
-        own, longest = len(batch.own_token), int(batch.own_position.max()) + 1
-        attended = rows * context**2 + len(batch.item_pass) * longest * (context + longest)
-        work += layer_work(replace(whole, layers=split), rows * context + own, float(attended))
+        packing = pack(batch.own_item, batch.own_position, len(batch.item_pass))
+        attended = rows * context**2 + _grouped(packing, batch.item_pass, context)
+        copies = rows * context + len(batch.own_token)
+        work += layer_work(replace(whole, layers=split), copies, float(attended))
+        assert ranker.split_layers is not None
+        if (
+            ranker.split_layers.shares_projections
+        ):  # queries, keys and values of the first, once for each token
+            work += Work(6.0 * shape.width**2 * (batch.input_ids.numel() - copies), 0.0, 0)
     return work
+
+
+def _head(ranker: CrossJEM, batch: Any, tokens: int) -> Work:
+    """What the head multiplies `tokens` joint embeddings with, or the items' own where layers run inside the items."""
+    apart = ranker.item_layers is not None or ranker.split_layers is not None
+    d, own = ranker.encoder_config.hidden_size, len(batch.own_token) if apart else tokens
+    if isinstance(ranker.head, MaxSimHead | MatchHead):
+        return Work(2.0 * d * own * int(torch.bincount(batch.query_pass).max()), 0.0, 0)
+    return Work(2.0 * d * tokens, 0.0, 0) if isinstance(ranker.head, LinearHead) else Work(0.0, 0.0, 0)
+
+
+def _grouped(packing: Packing, context_of: torch.Tensor, context: int) -> int:
+    """What sequences attend to that lie in groups with a context of so many tokens: both padded."""
+    groups, longest = group(packing, context_of).rows.shape
+    return groups * longest * (context + longest)
 
 
 @torch.inference_mode()
@@ -162,16 +186,16 @@ def _encoder_calls(ranker: CrossJEM, batch: Any) -> list[tuple[int, int]]:
 
 
 def _set(ranker: SetEncoder, batch: SetBatch) -> Work:
-    """Every pair is a padded row whose keys are its own and the list's interaction tokens."""
-    items, longest = len(batch.item_start), int(batch.position_ids.max()) + 1
-    keys = longest + batch.item_mask.shape[1]
-    shape = shape_of(ranker.encoder_config)
-    return layer_work(shape, len(batch.input_ids), float(items * longest * keys))
+    """Pairs lie in groups whose keys are their own and the list's interaction tokens."""
+    pairs = pack(batch.item_index, batch.position_ids, len(batch.item_start))
+    attended = _grouped(pairs, batch.item_list, batch.item_mask.shape[1])
+    return layer_work(shape_of(ranker.encoder_config), len(batch.input_ids), float(attended))
 
 
 def _shared_query(ranker: SharedQuery, batch: SharedQueryBatch) -> Work:
-    query, item = int(batch.query_position.max()) + 1, int(batch.item_position.max()) + 1
-    attended = len(batch.item_mask) * query**2 + len(batch.item_list) * item * (query + item)
+    query = int(batch.query_position.max()) + 1
+    items = pack(batch.item_index, batch.item_position, len(batch.item_list))
+    attended = len(batch.item_mask) * query**2 + _grouped(items, batch.item_list, query)
     return layer_work(shape_of(ranker.encoder_config), len(batch.input_ids), float(attended))
 
 

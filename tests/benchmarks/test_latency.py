@@ -146,7 +146,7 @@ def test_an_overlay_with_wrong_arguments_is_refused(encoder: str) -> None:
         build_ranker("nothing", encoder)
     best = build_ranker("crossjem-best", encoder)
     assert isinstance(best, CrossJEM)
-    assert best.init_args["head"]["class"] == "QueryHead"
+    assert best.init_args["head"]["class"] == "MatchHead"
 
 
 def test_the_contenders_take_turns_and_warm_up() -> None:
