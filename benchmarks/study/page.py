@@ -17,6 +17,8 @@ from crossjem_pl.evaluation.wording import p_value
 
 __all__ = ["METRICS", "Trained", "accuracy_table", "cost_table", "plot_pareto"]
 
+_MARKERS = "osD^vP*X<>"
+
 METRICS = ("RR@10", "AP@10", "nDCG@10")
 
 Frames = Mapping[str, Sequence[pd.DataFrame]]
@@ -102,10 +104,10 @@ def plot_pareto(
     trained: Trained, costs: Mapping[str, Mapping[int, Cost]], items: int, title: str, path: Path
 ) -> None:
     """MRR@10 with its interval against the milliseconds of scoring `items` items."""
-    with chart(path, title) as axes:
-        for name, found in trained.frames.items():
-            if name not in costs:
-                continue
+    with chart(path, title, width=8.0) as axes:
+        shown = [name for name in trained.frames if name in costs]
+        for place, name in enumerate(shown):
+            found = trained.frames[name]
             cell = accuracy(found)[METRICS[0]]
             x = float(np.median(costs[name][items].scoring))
             low, high = cell.low or cell.mean, cell.high or cell.mean
@@ -113,11 +115,12 @@ def plot_pareto(
                 x,
                 100 * cell.mean,
                 [[100 * (cell.mean - low)], [100 * (high - cell.mean)]],
-                fmt="o",
-                ms=4,
+                fmt=_MARKERS[place % len(_MARKERS)],
+                ms=5,
                 lw=0.8,
+                label=name,
             )
-            axes.annotate(name, (x, 100 * cell.mean), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         axes.set_xscale("log")
         axes.set_xlabel(f"scoring {items} items, milliseconds")
         axes.set_ylabel("MRR@10, per cent")
