@@ -60,7 +60,7 @@ class RunFolder(Callback):
     ) -> None:
         # averaged weights are there while lists are scored, and gone when the validation ends
         averaged = any(isinstance(callback, WeightAveraging) for callback in trainer.callbacks)  # type: ignore[attr-defined]
-        if averaged and batch_idx == 0:
+        if averaged and batch_idx == 0 and not trainer.sanity_checking:
             assert isinstance(pl_module, RankingModule)
             self._validated = _weights(pl_module)
 
