@@ -38,7 +38,7 @@ from benchmarks.measuring.options import add_options, exit_status, parser, prepa
 from benchmarks.measuring.pages import conditions, write
 from benchmarks.measuring.peak import matrix_peak
 from crossjem_pl.cli.main import quiet_libraries
-from crossjem_pl.rankers.pretrained import load_tokenizer
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 from crossjem_pl.text.token_store import TokenStore
 

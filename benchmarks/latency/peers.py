@@ -16,7 +16,7 @@ import torch
 from benchmarks.latency.contenders import Contender, InProcess
 from benchmarks.measuring.work import Work, pair_work, shape_of
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.pretrained import resolve
+from crossjem_pl.rankers.encoders import resolve
 
 __all__ = [
     "LIGHTNING_IR",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from crossjem_pl.rankers.pretrained import PACKAGED
+from crossjem_pl.rankers.encoders import PACKAGED
 
 __all__ = ["PRECISIONS", "add_options", "exit_status", "parser", "prepare_device"]
 

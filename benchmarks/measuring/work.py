@@ -32,15 +32,15 @@ from transformers import PretrainedConfig
 from crossjem_pl.data.pass_cost import EncoderShape
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, DualRanker, MonoBERT, Ranker, SetEncoder, SharedQuery
-from crossjem_pl.rankers.colbert import ColBERT
-from crossjem_pl.rankers.context_attention import group
-from crossjem_pl.rankers.decoupled import DecoupledBatch
-from crossjem_pl.rankers.heads import LinearHead, MatchHead, MaxSimHead
-from crossjem_pl.rankers.monobert import PairBatch
+from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, MaxSimHead
+from crossjem_pl.rankers.dual.colbert import ColBERT
+from crossjem_pl.rankers.dual.decoupled import DecoupledBatch
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.packed_attention import Packing, pack
-from crossjem_pl.rankers.setencoder import SetBatch
-from crossjem_pl.rankers.sharedquery import SharedQueryBatch
+from crossjem_pl.rankers.pairwise.context_attention import group
+from crossjem_pl.rankers.pairwise.monobert import PairBatch
+from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
+from crossjem_pl.rankers.pairwise.setencoder import SetBatch
+from crossjem_pl.rankers.pairwise.sharedquery import SharedQueryBatch
 
 __all__ = ["Work", "layer_work", "pair_work", "ranker_work", "shape_of"]
 

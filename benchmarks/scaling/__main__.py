@@ -28,7 +28,7 @@ from benchmarks.scaling.page import page, plot
 from benchmarks.scaling.sweep import Point, exponents, sweep
 from crossjem_pl.cli.main import quiet_libraries
 from crossjem_pl.inference import Reranker
-from crossjem_pl.rankers.pretrained import load_tokenizer
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 ONE_PASS = "crossjem-one-pass"

@@ -32,7 +32,7 @@ from benchmarks.tables.measures import accuracy, per_query
 from benchmarks.tables.runs import Runner, read_dataset
 from benchmarks.tables.spec import System
 from crossjem_pl.cli.main import quiet_libraries
-from crossjem_pl.rankers.pretrained import PACKAGED
+from crossjem_pl.rankers.encoders import PACKAGED
 
 PARTS = ("lists", "time", "ablation")
 

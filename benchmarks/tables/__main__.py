@@ -17,7 +17,7 @@ from benchmarks.tables.parts import KINDS, Work
 from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, read_dataset
 from benchmarks.tables.spec import TABLES, Part, TableSpec, read_table
 from crossjem_pl.cli.main import quiet_libraries
-from crossjem_pl.rankers.pretrained import PACKAGED
+from crossjem_pl.rankers.encoders import PACKAGED
 from crossjem_pl.training.run_folder import describe_machine
 
 

@@ -17,7 +17,7 @@ from crossjem_pl.data.overlap import overlap_statistics
 from crossjem_pl.evaluation.compare import compare_runs
 from crossjem_pl.evaluation.markdown import to_markdown
 from crossjem_pl.inference import Reranker
-from crossjem_pl.rankers.pretrained import load_tokenizer
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["KINDS", "Work"]

@@ -15,7 +15,7 @@ from benchmarks.measuring.build import build_ranker
 from benchmarks.measuring.clock import synchronise
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import RankingProbabilityLoss
-from crossjem_pl.rankers.pretrained import resolve
+from crossjem_pl.rankers.encoders import resolve
 
 __all__ = ["SENTENCE_TRANSFORMERS", "Learner", "OwnLearner", "SentenceTransformersLearner", "learner_of"]
 

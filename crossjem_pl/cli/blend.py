@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.progress import track
 
 from crossjem_pl.inference.blend import blend
-from crossjem_pl.rankers.pretrained import PACKAGED
+from crossjem_pl.rankers.encoders import PACKAGED
 
 __all__ = ["add_arguments", "run"]
 

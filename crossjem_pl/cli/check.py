@@ -17,7 +17,7 @@ from crossjem_pl.cli.console import wide_console
 from crossjem_pl.data.check import CheckReport, Figures, FileReport, check
 from crossjem_pl.data.distributions import Summary
 from crossjem_pl.data.inspection import LabelFigures, LengthFigures, ScoreFigures
-from crossjem_pl.rankers.pretrained import PACKAGED, load_tokenizer
+from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["add_arguments", "run"]

@@ -25,7 +25,7 @@ from crossjem_pl.evaluation.overlap_markdown import (
 )
 from crossjem_pl.evaluation.overlap_plot import draw_overlap
 from crossjem_pl.evaluation.plots import MISSING, available
-from crossjem_pl.rankers.pretrained import PACKAGED, load_tokenizer
+from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["add_arguments", "run"]

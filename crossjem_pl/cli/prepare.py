@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.progress import track
 
-from crossjem_pl.data.prepare.clicklog import LogOptions, prepare_log
-from crossjem_pl.data.prepare.clicks import MIN_DWELL, Columns, GoodClick
-from crossjem_pl.data.prepare.hub import dataset_folder
-from crossjem_pl.data.prepare.linkso import TAGS, prepare_linkso
-from crossjem_pl.data.prepare.report import Written
-from crossjem_pl.data.prepare.reranking import DEV_FRACTION, prepare_reranking
+from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
+from crossjem_pl.prepare.clicks import MIN_DWELL, Columns, GoodClick
+from crossjem_pl.prepare.hub import dataset_folder
+from crossjem_pl.prepare.linkso import TAGS, prepare_linkso
+from crossjem_pl.prepare.report import Written
+from crossjem_pl.prepare.reranking import DEV_FRACTION, prepare_reranking
 
 __all__ = ["add_arguments", "run"]
 
@@ -119,7 +119,7 @@ def _add_titles(parser: argparse.ArgumentParser) -> None:
 
 
 def _titles(args: argparse.Namespace) -> Iterable[Written]:
-    from crossjem_pl.data.prepare.msmarco import PARTS, prepare_titles  # ir_datasets makes a folder on import
+    from crossjem_pl.prepare.msmarco import PARTS, prepare_titles  # ir_datasets makes a folder on import
 
     runs: dict[str, Path] = {}
     for argument in args.hdct:

@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from crossjem_pl.evaluation import drawing
 from crossjem_pl.evaluation.report import STEPS, build_report, write_report
-from crossjem_pl.rankers.pretrained import load_tokenizer
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["add_arguments", "run"]

@@ -12,7 +12,7 @@ from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.overlap import overlap_statistics
 from crossjem_pl.data.shards import generate_shards
 from crossjem_pl.data.simulator import Split, simulate
-from crossjem_pl.rankers.pretrained import PACKAGED, load_tokenizer
+from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["add_arguments", "run"]

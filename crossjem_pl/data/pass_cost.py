@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import AutoConfig, PretrainedConfig
 
-from crossjem_pl.rankers.pretrained import resolve
+from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.text.ragged import Ints
 
 __all__ = ["EncoderShape", "encoder_shape", "joint_lengths", "pair_lengths", "paper_cost"]

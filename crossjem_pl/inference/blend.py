@@ -11,8 +11,8 @@ from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.teacher import write_scores
 from crossjem_pl.inference.reranker import Reranker
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.dual import DualRanker
-from crossjem_pl.rankers.pretrained import resolve
+from crossjem_pl.rankers.dual.dual import DualRanker
+from crossjem_pl.rankers.encoders import resolve
 
 __all__ = ["blend"]
 

@@ -15,7 +15,7 @@ import torch
 from crossjem_pl.inference.agreement import agreement
 from crossjem_pl.inference.reranker import Reranker
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.crossjem import CrossJEM
+from crossjem_pl.rankers.crossjem.model import CrossJEM
 from crossjem_pl.text import PassOrder
 
 __all__ = [

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.pretrained import load_tokenizer
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import Encoded, Ragged, ShortTextTokenizer, TokenizedList
 
 __all__ = ["NeuralRanker"]

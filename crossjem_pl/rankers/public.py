@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
-from crossjem_pl.rankers.pretrained import first_position
-from crossjem_pl.rankers.projection import ACTIVATIONS, Projection, ProjectionSpec
+from crossjem_pl.rankers.dual.projection import ACTIVATIONS, Projection, ProjectionSpec
+from crossjem_pl.rankers.encoders import first_position
 
 __all__ = [
     "PublicFolders",

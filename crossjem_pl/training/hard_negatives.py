@@ -10,7 +10,7 @@ import numpy as np
 from lightning import Callback, LightningModule, Trainer
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.dual import DualRanker
+from crossjem_pl.rankers.dual.dual import DualRanker
 from crossjem_pl.training.nearest import Backend, nearest_items
 
 __all__ = ["MineHardNegatives"]

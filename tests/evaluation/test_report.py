@@ -367,7 +367,7 @@ def test_a_bare_run_file_beside_a_folder(folders: list[Path], tmp_path: Path) ->
 
 @pytest.mark.usefixtures("plain")
 def test_overlap_in_tokens(folders: list[Path], tiny_bert: str) -> None:
-    from crossjem_pl.rankers.pretrained import load_tokenizer
+    from crossjem_pl.rankers.encoders import load_tokenizer
     from crossjem_pl.text import ShortTextTokenizer
 
     tokenizer = ShortTextTokenizer(load_tokenizer(tiny_bert))

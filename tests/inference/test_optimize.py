@@ -18,8 +18,8 @@ from crossjem_pl.inference.optimize import Bounds
 from crossjem_pl.inference.variants import Settings, attention_of, bucketed, no_compiler, variant
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead, SetEncoder, TwinBERT
-from crossjem_pl.rankers.joint_batch import UnionAttention, UnionPositions
-from crossjem_pl.rankers.pretrained import encode_tokens
+from crossjem_pl.rankers.crossjem.batch import UnionAttention, UnionPositions
+from crossjem_pl.rankers.encoders import encode_tokens
 from tests.rankers.literal import random_lists, sharpened
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6}

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import ColBERT
-from crossjem_pl.rankers.colbert import max_sim
+from crossjem_pl.rankers.dual.colbert import max_sim
 from tests.rankers import public_models
 from tests.rankers.cases import LIMITS
 

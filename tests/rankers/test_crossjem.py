@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, LinearHead, QueryHead, crossjem
+from crossjem_pl.rankers.crossjem.batch import JointBatch
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.joint_batch import JointBatch
 from crossjem_pl.text import plan_passes
 from tests import tiny_models
 from tests.rankers import encoder_families

@@ -16,9 +16,9 @@ from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InBatchInfoNCE, info_nce
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
-from crossjem_pl.rankers.decoupled import DecoupledRanker
+from crossjem_pl.rankers.dual.decoupled import DecoupledRanker
+from crossjem_pl.rankers.dual.text_rows import TextRows
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.text_rows import TextRows
 from tests.rankers import public_models
 from tests.rankers.cases import CASES, LIMITS
 

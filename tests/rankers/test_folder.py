@@ -14,8 +14,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file
 
 from crossjem_pl.rankers import CrossJEM, MonoBERT, QueryHead, Ranker
+from crossjem_pl.rankers.encoders import PACKAGED, load_encoder, load_tokenizer, resolve
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.pretrained import PACKAGED, load_encoder, load_tokenizer, resolve
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, LinearHead, MatchHead, MaxSimHead, QueryHead, ScoringHead
+from crossjem_pl.rankers.crossjem.heads import sinusoids
+from crossjem_pl.rankers.crossjem.segments import segment_max, segment_mean, segment_sum
+from crossjem_pl.rankers.encoders import first_position
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.heads import sinusoids
-from crossjem_pl.rankers.pretrained import first_position
-from crossjem_pl.rankers.segments import segment_max, segment_mean, segment_sum
 from tests.rankers import encoder_families
 from tests.rankers.literal import (
     Joint,

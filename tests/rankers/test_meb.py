@@ -8,8 +8,8 @@ import torch
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import MEB
-from crossjem_pl.rankers.hashing import combined, word_hash
-from crossjem_pl.rankers.meb import FeatureBatch
+from crossjem_pl.rankers.sparse.hashing import combined, word_hash
+from crossjem_pl.rankers.sparse.meb import FeatureBatch
 from tests.conftest import example_lists
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import SetEncoder, context_attention
-from crossjem_pl.rankers.pretrained import first_position, load_encoder
+from crossjem_pl.rankers.encoders import first_position, load_encoder
 from tests.conftest import example_lists
 from tests.rankers import encoder_families
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import SharedQuery
-from crossjem_pl.rankers.pretrained import first_position, load_encoder
-from crossjem_pl.rankers.sharedquery import ItemPositions, SharedQueryHead
+from crossjem_pl.rankers.encoders import first_position, load_encoder
+from crossjem_pl.rankers.pairwise.sharedquery import ItemPositions, SharedQueryHead
 from tests.conftest import example_lists
 from tests.rankers import encoder_families
 

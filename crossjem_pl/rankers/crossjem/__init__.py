@@ -1,0 +1,1 @@
+"""CROSS-JEM: the model, its batch, its attention and its scoring heads."""

@@ -1,0 +1,1 @@
+"""Rankers that encode queries and items apart."""

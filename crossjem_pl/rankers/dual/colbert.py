@@ -1,0 +1,274 @@
+"""ColBERT: late interaction, every query token against every item token."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.dual.decoupled import DecoupledBatch, DecoupledRanker, check_positions
+from crossjem_pl.rankers.dual.item_vectors import Vectors
+from crossjem_pl.rankers.dual.projection import ProjectionSpec
+from crossjem_pl.rankers.dual.projection import projections as build_projections
+from crossjem_pl.rankers.dual.text_rows import TextRows, TokenGroup
+from crossjem_pl.rankers.dual.tower import load_text_encoder
+from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens
+from crossjem_pl.rankers.public import (
+    PublicFolders,
+    load_projections,
+    module_kinds,
+    read_json,
+    read_projections,
+    require_safetensors,
+)
+
+__all__ = ["ColBERT", "max_sim"]
+
+
+@register
+class ColBERT(DecoupledRanker, PublicFolders):
+    """ColBERT (Khattab and Zaharia, arXiv 2004.12832): score = scale * sum_i max_j <q_i, d_j>.
+
+    q_i and d_j are the encoder's token states, projected and normalised, of `[CLS] [Q] query [SEP] [MASK]
+    ...` and `[CLS] [D] item [SEP]`. Queries are filled with [MASK] up to `query_length` ("query
+    augmentation"), the encoder does not attend to what was filled in, and its states count like the others.
+    Punctuation of an item does not count. Item vectors, one per token, can be computed beforehand
+    (`precompute_items`): M tokens take 4 * M * dimension bytes.
+
+    Relations: with one vector per text it is a dual encoder; `MaxSimHead` is the same interaction inside
+    CROSS-JEM's joint encoding.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
+        dimension: width of the token vectors.
+        query_length: rows of queries are filled up to it; 0 for no augmentation. Longer queries get no
+            filling.
+        query_marker: token behind a query's [CLS], e.g. "[unused0]"; None for none.
+        item_marker: token behind an item's [CLS], e.g. "[unused1]"; None for none.
+        skip_words: tokens of items that do not count; None for punctuation.
+        attend_to_masks: whether the encoder attends to the filled-in [MASK]s.
+        scale: factor of the score. Scores are at most scale * (tokens of the query's row).
+        projections: replaces the one linear layer (no bias) that `dimension` stands for.
+        max_query_tokens: limit of a query, without marker and special tokens.
+        max_item_tokens: limit of an item, likewise.
+        texts_per_pass: texts that go through the encoder together, sorted by length.
+        options: how the encoder is loaded, see `EncoderOptions`.
+
+    Raises:
+        ValueError: for a marker that is no token of the vocabulary, augmentation with a tokenizer that has no
+            [MASK], limits beyond the encoder's positions, a scale that is not positive.
+    """
+
+    name = "colbert"
+
+    def __init__(
+        self,
+        encoder: str,
+        dimension: int = 128,
+        query_length: int = 32,
+        query_marker: str | None = None,
+        item_marker: str | None = None,
+        skip_words: Sequence[str] | None = None,
+        attend_to_masks: bool = False,
+        scale: float = 1.0,
+        projections: Sequence[ProjectionSpec] | None = None,
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        texts_per_pass: int = 128,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        init_args = init_arguments(locals(), options)
+        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass)
+        if not 0 < scale < float("inf"):
+            raise ValueError(f"scale must be positive and finite, got {scale}")
+        if query_length < 0:
+            raise ValueError(f"query_length must be at least 0, got {query_length}")
+        tokenizer = self.tokenizer.hf
+        mask = tokenizer.mask_token_id
+        if query_length and mask is None:
+            raise ValueError(
+                f"the tokenizer of {encoder!r} has no [MASK] to fill queries with; set query_length=0"
+            )
+        plain = self.formats["query"]
+        self.formats["query"] = replace(
+            plain,
+            prefix=plain.prefix + _marker(tokenizer, query_marker),
+            fill_token=mask or 0,
+            fill_length=query_length,
+            attend_to_fill=attend_to_masks,
+        )
+        words = list(string.punctuation) if skip_words is None else list(skip_words)
+        self.formats["items"] = replace(
+            plain,
+            prefix=plain.prefix + _marker(tokenizer, item_marker),
+            skip_tokens=_known_ids(tokenizer, words),
+        )
+        self.encoder = load_text_encoder(encoder, options)
+        specs = [ProjectionSpec(size=dimension, bias=False)] if projections is None else projections
+        self.projections = build_projections(int(self.encoder_config.hidden_size), specs)
+        self.scale = scale
+        longest_query = max(query_length, max_query_tokens + self.formats["query"].added)
+        check_positions(self.encoder_config, longest_query, f"a query row of {longest_query} tokens")
+        longest_item = max_item_tokens + self.formats["items"].added
+        check_positions(self.encoder_config, longest_item, f"an item row of {longest_item} tokens")
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        return self.encoder.config  # type: ignore[return-value]
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.encoder]
+
+    def encode_query_rows(self, rows: TextRows) -> Vectors:
+        return Vectors.cat([self._encode_group(group) for group in rows.groups])
+
+    def encode_item_rows(self, rows: TextRows) -> Vectors:
+        return Vectors.cat([self._encode_group(group) for group in rows.groups])
+
+    def forward(self, batch: DecoupledBatch) -> Tensor:
+        queries, query_mask = self.encode_query_rows(batch.queries).padded()
+        items, token_mask = self.item_vectors(batch).padded()
+        with torch.autocast(queries.device.type, enabled=False):
+            scores = max_sim(
+                queries[batch.query_row],
+                query_mask[batch.query_row],
+                items[batch.item_row],
+                token_mask[batch.item_row],
+            )
+            return (self.scale * scores).masked_fill(~batch.item_mask, 0.0)
+
+    def _encode_group(self, group: TokenGroup) -> Vectors:
+        hidden = encode_tokens(self.encoder, group.input_ids, group.attention_mask)
+        with torch.autocast(hidden.device.type, enabled=False):
+            vectors = F.normalize(self.projections(hidden[group.used].float()), dim=-1)
+        return Vectors(vectors, group.used.sum(dim=1))
+
+    @classmethod
+    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
+        return _is_stanford(config) or _is_pylate(folder)
+
+    @classmethod
+    def from_public(cls, folder: Path) -> Self:
+        """The ranker of a folder that PyLate or Stanford's ColBERT wrote; scores equal theirs.
+
+        PyLate: modules.json of a Transformer and Dense layers, config_sentence_transformers.json. Stanford:
+        the weight `linear.weight` next to the encoder's, artifact.metadata.
+
+        Raises:
+            ValueError: for a setting that is not read or weights that are not safetensors; names the file.
+        """
+        if _is_stanford(read_json(folder / "config.json")):
+            return cls._from_stanford(folder)
+        return cls._from_pylate(folder)
+
+    @classmethod
+    def _from_pylate(cls, folder: Path) -> Self:
+        path = folder / "config_sentence_transformers.json"
+        config, modules = read_json(path), module_kinds(folder)
+        strange = [kind for kind, _ in modules[1:] if kind != "Dense"]
+        if strange:
+            raise ValueError(
+                f"{folder / 'modules.json'}: expected a Transformer and Dense layers; got {strange[0]} too"
+            )
+        if any((config.get("prompts") or {}).values()):
+            raise ValueError(
+                f"{path}, field 'prompts': only the one-token query_prefix and document_prefix are read"
+            )
+        encoder = modules[0][1]
+        require_safetensors(encoder)
+        specs, weights = read_projections(modules)
+        for spec, (dense, _) in zip(
+            specs, weights, strict=True
+        ):  # PyLate's Dense has no activation unless it says so
+            if "activation_function" not in read_json(dense / "config.json"):
+                spec["activation"] = "identity"
+        query_length = int(config.get("query_length") or 32)
+        markers = [config.get("query_prefix"), config.get("document_prefix")]
+        specials = [2 + bool(marker) for marker in markers]
+        ranker = cls(
+            str(encoder),
+            query_length=query_length if config.get("do_query_expansion", True) else 0,
+            query_marker=markers[0] or None,
+            item_marker=markers[1] or None,
+            skip_words=config.get("skiplist_words"),
+            attend_to_masks=bool(config.get("attend_to_expansion_tokens", False)),
+            projections=specs,
+            max_query_tokens=query_length - specials[0],
+            max_item_tokens=int(config.get("document_length") or 180) - specials[1],
+        )
+        load_projections(ranker.projections, weights)
+        return ranker
+
+    @classmethod
+    def _from_stanford(cls, folder: Path) -> Self:
+        require_safetensors(folder)
+        metadata = read_json(folder / "artifact.metadata")
+        query_length = int(metadata.get("query_maxlen") or 32)
+        with safe_open(folder / "model.safetensors", "pt") as weights:
+            linear = weights.get_tensor("linear.weight").float()
+        ranker = cls(
+            str(folder),
+            dimension=len(linear),
+            query_length=query_length,
+            query_marker=metadata.get("query_token_id") or "[unused0]",
+            item_marker=metadata.get("doc_token_id") or "[unused1]",
+            skip_words=None if metadata.get("mask_punctuation", True) else [],
+            attend_to_masks=bool(metadata.get("attend_to_mask_tokens", False)),
+            max_query_tokens=query_length - 3,
+            max_item_tokens=int(metadata.get("doc_maxlen") or 180) - 3,
+        )
+        ranker.projections[0].load_state_dict({"linear.weight": linear})
+        return ranker
+
+
+def max_sim(queries: Tensor, query_mask: Tensor, items: Tensor, item_mask: Tensor) -> Tensor:
+    """sum over a query's vectors of the best inner product with a vector of the item.
+
+    Args:
+        queries: floating point [lists, query tokens, width].
+        query_mask: bool [lists, query tokens].
+        items: floating point [lists, items, item tokens, width].
+        item_mask: bool [lists, items, item tokens]; each item has a token.
+
+    Returns:
+        [lists, items].
+    """
+    lists, count, tokens, _ = items.shape
+    similarity = torch.bmm(items.flatten(1, 2), queries.transpose(1, 2)).view(lists, count, tokens, -1)
+    best = similarity.masked_fill(~item_mask[:, :, :, None], -torch.inf).amax(dim=2)
+    return (best * query_mask[:, None, :]).sum(dim=-1)
+
+
+def _is_stanford(config: dict[str, Any]) -> bool:
+    return "HF_ColBERT" in (config.get("architectures") or [])
+
+
+def _is_pylate(folder: Path) -> bool:
+    kinds = [kind for kind, _ in module_kinds(folder)]
+    written = read_json(folder / "config_sentence_transformers.json").get("model_type")
+    return kinds[:1] == ["Transformer"] and written == "ColBERT"
+
+
+def _marker(tokenizer: PreTrainedTokenizerBase, marker: str | None) -> tuple[int, ...]:
+    """The id of a marker that is one token, with or without its trailing blank (PyLate's is "[Q] ")."""
+    if marker is None:
+        return ()
+    vocabulary = tokenizer.get_vocab()
+    for token in (marker, marker.strip()):
+        if token in vocabulary:
+            return (vocabulary[token],)
+    raise ValueError(f"the marker {marker!r} is no token of the vocabulary")
+
+
+def _known_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> tuple[int, ...]:
+    vocabulary = tokenizer.get_vocab()
+    return tuple(vocabulary[word] for word in words if word in vocabulary)

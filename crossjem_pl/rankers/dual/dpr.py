@@ -1,0 +1,121 @@
+"""DPR: two towers, [CLS] vectors, inner product; and any sentence-transformers bi-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.dual.decoupled import Side
+from crossjem_pl.rankers.dual.dual import DualRanker, longest_text
+from crossjem_pl.rankers.dual.projection import ProjectionSpec
+from crossjem_pl.rankers.dual.tower import Pooling, TextTower
+from crossjem_pl.rankers.encoders import EncoderOptions
+from crossjem_pl.rankers.public import (
+    PublicFolders,
+    load_projections,
+    module_kinds,
+    read_json,
+    read_sentence_encoder,
+)
+
+__all__ = ["DPR"]
+
+
+@register
+class DPR(DualRanker, PublicFolders):
+    """Dense passage retrieval (Karpukhin et al., arXiv 2004.04906): score = scale * <e_q(q), e_d(d)>.
+
+    Two encoders that start equal and are trained apart, compared by inner product; or one (`shared`). With
+    mean pooling and `normalize` it is the usual bi-encoder of sentence-transformers, whose folders it reads.
+    Each text is encoded on its own, `[CLS] text [SEP]`, once per batch: scores are O(lists + items) passes
+    over short rows, and item vectors can be computed beforehand (`precompute_items`).
+
+    Relations: ANCE is a shared tower with a LayerNorm on top and mined negatives; INSTRUCTOR a shared tower
+    with instructions that pooling leaves out; CoRAL two unequal towers.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
+        pooling: "cls" (the paper), "mean", "max", or "weighted" by a learned vector.
+        shared: one tower for queries and items.
+        normalize: compare by cosine.
+        scale: factor of the inner products; None for 1 / sqrt(width), or 20 with `normalize`. The paper has
+            1, where the products of unnormalised vectors are so large that a softmax starts saturated.
+        projections: layers between pooling and comparison, one set per tower.
+        query_prompt: text in front of every query ("query: " for E5).
+        item_prompt: text in front of every item ("passage: ").
+        max_query_tokens: limit of a query.
+        max_item_tokens: limit of an item.
+        texts_per_pass: texts that go through an encoder together, sorted by length.
+        options: how the encoders are loaded, see `EncoderOptions`.
+    """
+
+    name = "dpr"
+
+    def __init__(
+        self,
+        encoder: str,
+        pooling: Pooling = "cls",
+        shared: bool = False,
+        normalize: bool = False,
+        scale: float | None = None,
+        projections: Sequence[ProjectionSpec] = (),
+        query_prompt: str = "",
+        item_prompt: str = "",
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        texts_per_pass: int = 128,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        init_args = init_arguments(locals(), options)
+        super().__init__(
+            init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass, query_prompt, item_prompt
+        )
+        self.item_tower = TextTower(encoder, options, pooling, projections, normalize)
+        self.query_tower = None if shared else TextTower(encoder, options, pooling, projections, normalize)
+        if self.query_tower is not None:  # the towers start equal, new layers included
+            self.query_tower.load_state_dict(self.item_tower.state_dict())
+        self.build(20.0 if scale is None and normalize else scale, self.item_tower.size)
+
+    def tower(self, side: Side) -> TextTower:
+        return self.item_tower if side == "items" or self.query_tower is None else self.query_tower
+
+    @classmethod
+    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
+        kinds = module_kinds(folder)
+        if [kind for kind, _ in kinds[:2]] != ["Transformer", "Pooling"]:
+            return False
+        return read_json(kinds[1][1] / "config.json").get("include_prompt", True)
+
+    @classmethod
+    def from_public(cls, folder: Path) -> Self:
+        return cls.from_sentence_transformers(folder)
+
+    @classmethod
+    def from_sentence_transformers(cls, folder: str | Path, **options: Unpack[EncoderOptions]) -> Self:
+        """A shared tower with the weights of a folder that sentence-transformers wrote, scale 1.
+
+        Transformer, Pooling (cls, mean or max), Dense and LayerNorm layers, Normalize, the prompts named
+        "query" and "document" and the similarity (cosine or dot) are read; scores equal `model.similarity`.
+
+        Raises:
+            ValueError: for a module that is none of these, weights that are not safetensors, a pooling or
+                similarity that is not read; names the file.
+        """
+        read = read_sentence_encoder(Path(folder))
+        ranker = cls(
+            str(read.encoder),
+            pooling=read.pooling,  # type: ignore[arg-type]
+            shared=True,
+            normalize=read.normalize,
+            scale=1.0,
+            projections=read.projections,
+            query_prompt=read.query_prompt,
+            item_prompt=read.item_prompt,
+            max_query_tokens=longest_text(read.encoder, read.max_tokens, read.query_prompt),
+            max_item_tokens=longest_text(read.encoder, read.max_tokens, read.item_prompt),
+            **options,
+        )
+        load_projections(ranker.item_tower.projections, read.weights)
+        return ranker

@@ -1,0 +1,137 @@
+"""INSTRUCTOR: a dual encoder that is told by an instruction what the text is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.dual.decoupled import Side
+from crossjem_pl.rankers.dual.dual import DualRanker, longest_text
+from crossjem_pl.rankers.dual.projection import ProjectionSpec
+from crossjem_pl.rankers.dual.tower import TextTower
+from crossjem_pl.rankers.encoders import EncoderOptions
+from crossjem_pl.rankers.public import (
+    PublicFolders,
+    load_projections,
+    module_kinds,
+    read_json,
+    read_sentence_encoder,
+)
+
+__all__ = ["ITEM_INSTRUCTION", "QUERY_INSTRUCTION", "Instructor"]
+
+QUERY_INSTRUCTION = "Represent the query for retrieving relevant titles: "
+ITEM_INSTRUCTION = "Represent the title for retrieval: "
+
+
+@register
+class Instructor(DualRanker, PublicFolders):
+    """INSTRUCTOR (Su et al., arXiv 2212.09741): score = scale * cos(v(I_q + q), v(I_d + d)), one tower.
+
+    The instruction stands in front of the text, the encoder reads both, and v is the mean of the states
+    behind the instruction ([CLS], which stands before it, is left out with it; the closing token counts),
+    projected. Works zero-shot with the published weights (`from_public`, or `load_ranker` of their folder)
+    and can be fine-tuned from any encoder, BERT-like or T5's.
+
+    Relations: DPR with `shared`, mean pooling and `normalize`, whose prompts pooling reads.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`. Only the encoder is taken from it; a
+            published INSTRUCTOR has a projection too, which `from_public` reads.
+        query_instruction: what stands in front of a query. The published models know the form "Represent the
+            <domain> <kind of text> for <task>: ".
+        item_instruction: what stands in front of an item.
+        scale: factor of the cosines.
+        projections: layers between pooling and normalisation.
+        max_query_tokens: limit of a query, without the instruction.
+        max_item_tokens: limit of an item, without the instruction.
+        texts_per_pass: texts that go through the encoder together, sorted by length.
+        options: how the encoder is loaded, see `EncoderOptions`.
+    """
+
+    name = "instructor"
+
+    def __init__(
+        self,
+        encoder: str,
+        query_instruction: str = QUERY_INSTRUCTION,
+        item_instruction: str = ITEM_INSTRUCTION,
+        scale: float = 20.0,
+        projections: Sequence[ProjectionSpec] = (),
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        texts_per_pass: int = 128,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        init_args = init_arguments(locals(), options)
+        super().__init__(
+            init_args,
+            encoder,
+            max_query_tokens,
+            max_item_tokens,
+            texts_per_pass,
+            query_instruction,
+            item_instruction,
+        )
+        for side, row_format in self.formats.items():
+            instruction = self.prompt_tokens(side)
+            skip = instruction + len(row_format.prefix) if instruction else 0
+            self.formats[side] = replace(row_format, skip_first=skip)
+        self.text_tower = TextTower(encoder, options, "mean", projections, normalize=True)
+        self.build(scale, self.text_tower.size)
+
+    def tower(self, side: Side) -> TextTower:
+        return self.text_tower
+
+    @classmethod
+    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
+        kinds = module_kinds(folder)
+        if [kind for kind, _ in kinds[:2]] != ["Transformer", "Pooling"]:
+            return False
+        return not read_json(kinds[1][1] / "config.json").get("include_prompt", True)
+
+    @classmethod
+    def from_public(cls, folder: Path) -> Self:
+        return cls.from_sentence_transformers(folder)
+
+    @classmethod
+    def from_sentence_transformers(
+        cls,
+        folder: str | Path,
+        query_instruction: str | None = None,
+        item_instruction: str | None = None,
+        **options: Unpack[EncoderOptions],
+    ) -> Self:
+        """The ranker with the weights of a folder that sentence-transformers wrote, scale 1.
+
+        Args:
+            folder: with Transformer, mean Pooling, Dense layers and cosine similarity.
+            query_instruction: None for the folder's prompt "query", or the default if it has none.
+            item_instruction: None for the folder's prompt "document", or the default if it has none.
+            options: see `EncoderOptions`.
+
+        Raises:
+            ValueError: for anything else in the folder, or weights that are not safetensors; names the file.
+        """
+        read = read_sentence_encoder(Path(folder))
+        if read.pooling != "mean" or not read.normalize:
+            raise ValueError(f"{folder}: INSTRUCTOR pools by mean and compares by cosine; load it as a DPR")
+        if query_instruction is None:
+            query_instruction = read.query_prompt or QUERY_INSTRUCTION
+        if item_instruction is None:
+            item_instruction = read.item_prompt or ITEM_INSTRUCTION
+        ranker = cls(
+            str(read.encoder),
+            query_instruction,
+            item_instruction,
+            scale=1.0,
+            projections=read.projections,
+            max_query_tokens=longest_text(read.encoder, read.max_tokens, query_instruction),
+            max_item_tokens=longest_text(read.encoder, read.max_tokens, item_instruction),
+            **options,
+        )
+        load_projections(ranker.text_tower.projections, read.weights)
+        return ranker

@@ -1,0 +1,104 @@
+"""TwinBERT: twin towers with shared weights and a crossing layer, made for sponsored search."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack, get_args
+
+import torch
+from torch import Tensor, nn
+
+from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.dual.decoupled import Side
+from crossjem_pl.rankers.dual.dual import DualRanker
+from crossjem_pl.rankers.dual.projection import ProjectionSpec
+from crossjem_pl.rankers.dual.tower import Pooling, TextTower
+from crossjem_pl.rankers.encoders import EncoderOptions
+
+__all__ = ["Crossing", "ResidualCrossing", "TwinBERT"]
+
+Crossing = Literal["cosine", "residual"]
+
+
+class ResidualCrossing(nn.Module):
+    """TwinBERT's residual network over x = max(u, v), element by element.
+
+    score = <w, relu(x + W2 relu(W1 x + b1) + b2)> + b. It depends on the pair, so vectors can be computed
+    beforehand but not searched.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(size, size)
+        self.outer = nn.Linear(size, size)
+        self.classifier = nn.Linear(size, 1)
+
+    def forward(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Scores [lists, max_items] from [lists, size] and [lists, max_items, size]."""
+        x = torch.maximum(queries[:, None, :], items)
+        x = torch.relu(x + self.outer(torch.relu(self.inner(x))))
+        return self.classifier(x)[:, :, 0]
+
+
+@register
+class TwinBERT(DualRanker):
+    """TwinBERT (Lu, Jiao and Zhang, arXiv 2002.06275): one encoder for both sides and a crossing layer.
+
+    Crossing "cosine": score = w cos(u, v) + b with w and b learned, the logit of the paper's logistic
+    regression. Crossing "residual": see `ResidualCrossing`. u and v are the pooled vectors of `[CLS] text
+    [SEP]`.
+
+    Word pieces take the place of the paper's hashed letter triples. Relations: with "cosine" it is DPR with
+    `shared`, `normalize` and a learned scale; the paper distils it from a cross-encoder on pairs, here any
+    loss will do.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
+        pooling: "weighted" (the paper's weighted average) or "cls", its two; also "mean" and "max".
+        crossing: "cosine" or "residual".
+        dimension: width of a linear layer above pooling; None for none.
+        scale: where w starts ("cosine"); b starts at -scale / 2, a probability of 1/2 at a cosine of 1/2.
+        max_query_tokens: limit of a query.
+        max_item_tokens: limit of an item.
+        texts_per_pass: texts that go through the encoder together, sorted by length.
+        options: how the encoder is loaded, see `EncoderOptions`.
+
+    Raises:
+        ValueError: on an unknown crossing or a scale that is not positive.
+    """
+
+    name = "twinbert"
+
+    def __init__(
+        self,
+        encoder: str,
+        pooling: Pooling = "weighted",
+        crossing: Crossing = "cosine",
+        dimension: int | None = None,
+        scale: float = 10.0,
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        texts_per_pass: int = 128,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        init_args = init_arguments(locals(), options)
+        if crossing not in get_args(Crossing):
+            raise ValueError(f"crossing must be one of {', '.join(get_args(Crossing))}; got {crossing!r}")
+        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass)
+        specs: list[ProjectionSpec] = [] if dimension is None else [{"size": dimension}]
+        self.inner_product = crossing == "cosine"
+        self.text_tower = TextTower(encoder, options, pooling, specs, normalize=self.inner_product)
+        self.build(scale, self.text_tower.size)
+        self.residual: ResidualCrossing | None = None
+        if self.inner_product:
+            self.scale = nn.Parameter(torch.tensor(float(scale)))
+            self.bias = nn.Parameter(torch.tensor(-scale / 2.0))
+        else:
+            self.residual = ResidualCrossing(self.text_tower.size)
+
+    def tower(self, side: Side) -> TextTower:
+        return self.text_tower
+
+    def similarity(self, queries: Tensor, items: Tensor) -> Tensor:
+        if self.residual is not None:
+            return self.residual(queries, items)
+        return super().similarity(queries, items) + self.bias

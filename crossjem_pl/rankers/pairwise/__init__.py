@@ -1,0 +1,1 @@
+"""Rankers that read the query and an item together."""

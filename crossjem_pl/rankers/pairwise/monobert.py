@@ -1,0 +1,213 @@
+"""monoBERT: the pointwise cross-encoder, one pass per (query, item) pair. The standard and the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, PretrainedConfig
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
+from crossjem_pl.rankers.exportable import Exportable, TensorPart, into_slots
+from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.public import PublicFolders, length_limit, require_safetensors
+
+__all__ = ["MonoBERT", "PairBatch"]
+
+
+@dataclass
+class PairBatch(Batch):
+    """Pairs `[CLS] query [SEP] item [SEP]`, sorted by length and cut into groups of similar length.
+
+    RoBERTa-like tokenizers put two separators between query and item, and so do these pairs.
+
+    Args:
+        groups: dicts of `input_ids`, `attention_mask`, `token_type_ids`, int64 [pairs of the group, length].
+        slots: int64 [all pairs], place of each pair in the flattened [lists, max_items], in the groups'
+            order.
+    """
+
+    groups: list[dict[str, Tensor]]
+    slots: Tensor
+
+
+@register
+class MonoBERT(NeuralRanker, PublicFolders, Exportable):
+    """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item
+    [SEP]`.
+
+    It is transformers' sequence classifier with one label, so that every family's own pooling and head is
+    used.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
+        max_query_tokens: limit of a query.
+        max_item_tokens: limit of an item.
+        pairs_per_pass: pairs that go through the encoder together; they are sorted by length first.
+        item_order: "text", or "alphabetical" to feed every item's word pieces in alphabetical order: the paper's
+            test of how much word order matters (CROSS-JEM, Table 8a).
+        options: how the encoder is loaded, see `EncoderOptions`.
+
+    Raises:
+        ValueError: if a pair may need more positions than the encoder has.
+    """
+
+    name = "monobert"
+
+    def __init__(
+        self,
+        encoder: str,
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        pairs_per_pass: int = 32,
+        item_order: Literal["text", "alphabetical"] = "text",
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
+        if pairs_per_pass < 1:
+            raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
+        if item_order not in ("text", "alphabetical"):
+            raise ValueError(f'item_order is "text" or "alphabetical", got {item_order!r}')
+        self.pairs_per_pass, self.item_order = pairs_per_pass, item_order
+        self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
+        # a model whose tokenizer marks no segments has learned pairs without them
+        self._segments = has_segments(self.model) and "token_type_ids" in self.tokenizer.hf.model_input_names
+        separator = self.tokenizer.hf.sep_token_id
+        # RoBERTa's pairs have two separators in the middle, as their tokenizer's own pairs show
+        self._middle = max(self.tokenizer.hf("a", "b").input_ids.count(separator) - 1, 1)
+        needed = max_query_tokens + max_item_tokens + 2 + self._middle
+        first = first_position(self.encoder_config)
+        available = getattr(self.encoder_config, "max_position_embeddings", needed + first) - first
+        if needed > available:
+            raise ValueError(
+                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + "
+                f"{2 + self._middle} special tokens need {needed} positions, the encoder has {available}; "
+                "lower a limit"
+            )
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        return self.model.config  # type: ignore[return-value]
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.model.base_model]  # type: ignore[list-item]
+
+    @classmethod
+    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
+        """Sequence classifiers with one label: what sentence-transformers calls a CrossEncoder."""
+        named = (config.get("architectures") or [""])[0].endswith("ForSequenceClassification")
+        labels = config.get("num_labels", len(config.get("id2label", {0: "", 1: ""})))
+        return named and labels == 1
+
+    @classmethod
+    def from_public(cls, folder: Path) -> Self:
+        """The ranker with the weights of a cross-encoder; scores are its logits, before any activation.
+
+        Query and item may each take half of the longest pair.
+
+        Raises:
+            ValueError: if the weights are not safetensors.
+        """
+        require_safetensors(folder)
+        half = (length_limit(folder) - 4) // 2
+        return cls(str(folder), max_query_tokens=half, max_item_tokens=half)
+
+    def collate(self, lists: Sequence[RankingList]) -> PairBatch:
+        mask = item_mask(lists)
+        queries, items = self.encode_queries(lists), self.encode_items(lists)
+        if self.item_order == "alphabetical":
+            items = items._replace(tokens=items.tokens.sorted_by(self._alphabetical_ranks))
+        list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+        query_length = queries.tokens.lengths[list_of_item]
+        lengths = query_length + items.tokens.lengths + 2 + self._middle
+        order = np.argsort(lengths, kind="stable")
+        query_rows = queries.tokens.padded(0)
+        item_rows = items.tokens.padded(0)
+        groups = []
+        for first in range(0, len(order), self.pairs_per_pass):
+            chosen = order[first : first + self.pairs_per_pass]
+            groups.append(
+                self._pairs(
+                    query_rows[list_of_item[chosen]],
+                    query_length[chosen],
+                    item_rows[chosen],
+                    items.tokens.lengths[chosen],
+                )
+            )
+        slots = np.flatnonzero(mask.numpy().ravel())[order]
+        return PairBatch(mask, items.truncated, queries.truncated, groups, torch.from_numpy(slots))
+
+    def forward(self, batch: PairBatch) -> Tensor:
+        part = _PairGraph(self.model)
+        return self.tensor_scores(batch, [part(**group) for group in batch.groups])
+
+    def tensor_part(self) -> TensorPart:
+        names = ["input_ids", "attention_mask", *(["token_type_ids"] if self._segments else [])]
+        return TensorPart(_PairGraph(self.model), dict.fromkeys(names, ("pairs", "pair_tokens")))
+
+    def tensor_inputs(self, batch: PairBatch) -> list[dict[str, Tensor]]:
+        return batch.groups
+
+    def tensor_scores(self, batch: PairBatch, outputs: Sequence[Tensor]) -> Tensor:
+        return into_slots(torch.cat(list(outputs)), batch.slots, batch.item_mask)
+
+    @cached_property
+    def _alphabetical_ranks(self) -> np.ndarray:
+        """int64 [vocabulary]: the place of each word piece in the alphabet."""
+        pieces = self.tokenizer.hf.get_vocab()
+        ranks = np.zeros(max(pieces.values()) + 1, dtype=np.int64)
+        ranks[[pieces[piece] for piece in sorted(pieces)]] = np.arange(len(pieces))
+        return ranks
+
+    def _pairs(
+        self, queries: np.ndarray, query_length: np.ndarray, items: np.ndarray, item_length: np.ndarray
+    ) -> dict[str, Tensor]:
+        """Padded pairs from padded queries and items, all rows at once."""
+        tokenizer = self.tokenizer.hf
+        rows = np.arange(len(queries))
+        lengths = query_length + item_length + 2 + self._middle
+        width = int(lengths.max())
+        column = np.arange(width)[None, :]
+        item_start = (query_length + 1 + self._middle)[:, None]
+        ids = np.full((len(rows), width), tokenizer.pad_token_id or 0, dtype=np.int64)
+        ids[:, 0] = tokenizer.cls_token_id
+        in_query = (column >= 1) & (column <= query_length[:, None])
+        in_item = (column >= item_start) & (column < item_start + item_length[:, None])
+        query_at = np.arange(queries.shape[1])[None, :] < query_length[:, None]
+        item_at = np.arange(items.shape[1])[None, :] < item_length[:, None]
+        ids[in_query] = queries[query_at]
+        ids[in_item] = items[item_at]
+        ids[(column > query_length[:, None]) & (column < item_start)] = tokenizer.sep_token_id
+        ids[rows, lengths - 1] = tokenizer.sep_token_id
+        group = {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy((column < lengths[:, None]).astype(np.int64)),
+        }
+        if self._segments:
+            inside = (column >= item_start) & (column < lengths[:, None])
+            group["token_type_ids"] = torch.from_numpy(inside.astype(np.int64))
+        return group
+
+
+class _PairGraph(nn.Module):
+    """A sequence classifier with one label whose output is its logit, float32 [pairs]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids
+        return self.model(**inputs).logits[:, 0].float()

@@ -1,0 +1,169 @@
+"""RankingGPT: a causal language model ranks items by how likely they make the query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import init_arguments, item_mask, register
+from crossjem_pl.rankers.crossjem.segments import segment_mean
+from crossjem_pl.rankers.encoders import EncoderOptions, load_encoder, resolve
+from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.pairwise.prompts import PromptBatch, in_place
+from crossjem_pl.rankers.pairwise.sequences import joined, length_groups
+from crossjem_pl.text import Encoded
+
+__all__ = ["LikelihoodBatch", "RankingGPT"]
+
+
+@dataclass
+class LikelihoodBatch(PromptBatch):
+    """Prompts `Document: {item} Query:{query}` and how many tokens at their ends are the query's.
+
+    Args:
+        query_lengths: int64 [prompts of the group], for each group.
+    """
+
+    query_lengths: list[Tensor]
+
+
+@register
+class RankingGPT(NeuralRanker):
+    """RankingGPT (Zhang et al., 2023, arXiv 2311.16720), query likelihood under any causal language model.
+
+    f_j = 1/L_q * sum over i of log p(q_i | "Document: {item_j} Query:", q_1 .. q_(i-1)).
+
+    As in the authors' published usage, the prompt has no special tokens and the query is turned into tokens
+    by itself, without a space before it; so is the item, with its space. Items are scored each by itself.
+
+    Args:
+        encoder: hub id or folder of a causal language model (GPT-2, Llama, Qwen, BLOOM ...).
+        lora_rank: rank of LoRA matrices (Hu et al., arXiv 2106.09685) on all linear layers but the output
+            layer; the model itself is then frozen. 0 trains the whole model.
+        lora_alpha: LoRA's update is scaled by lora_alpha / lora_rank.
+        lora_dropout: dropout before the LoRA matrices.
+        max_query_tokens: limit of a query.
+        max_item_tokens: limit of an item.
+        pairs_per_pass: prompts that go through the model together; they are sorted by length first.
+        options: how the model is loaded, see `EncoderOptions`.
+
+    Raises:
+        ImportError: if `lora_rank` is not 0 and the extra `peft` is missing.
+        ValueError: on a model that is not causal, limits below 1 or beyond its positions, or a negative rank.
+    """
+
+    name = "rankinggpt"
+    cls_and_sep = False
+
+    def __init__(
+        self,
+        encoder: str,
+        lora_rank: int = 0,
+        lora_alpha: int = 32,
+        lora_dropout: float = 0.0,
+        max_query_tokens: int = 64,
+        max_item_tokens: int = 32,
+        pairs_per_pass: int = 16,
+        **options: Unpack[EncoderOptions],
+    ) -> None:
+        super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
+        if pairs_per_pass < 1:
+            raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
+        if lora_rank < 0:
+            raise ValueError(f"lora_rank must be at least 0, got {lora_rank}")
+        self.pairs_per_pass = pairs_per_pass
+        tokenizer = self.tokenizer.hf
+        # tokenizers of the SentencePiece kind put the space before a text themselves
+        self._space = "" if tokenizer.tokenize("a")[0].startswith("▁") else " "
+        self._before_item = tokenizer.encode("Document:", add_special_tokens=False)
+        self._before_query = tokenizer.encode(f"{self._space}Query:", add_special_tokens=False)
+        _check_causal(encoder)
+        self.model = load_encoder(encoder, options, AutoModelForCausalLM)
+        needed = max_query_tokens + max_item_tokens + len(self._before_item) + len(self._before_query)
+        available = getattr(self.encoder_config, "max_position_embeddings", None) or needed
+        if needed > available:
+            raise ValueError(
+                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} and the prompt "
+                f"need {needed} positions, {encoder!r} has {available}"
+            )
+        if lora_rank:
+            _add_lora(self.model, lora_rank, lora_alpha, lora_dropout)
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        return self.model.config  # type: ignore[return-value]
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.model]
+
+    def encode_items(self, lists: Sequence[RankingList]) -> Encoded:
+        texts = [self._space + text for one in lists for text in one.items]
+        encoded = self._encode(lists, texts, "items", self.max_item_tokens)
+        space = self.tokenizer.hf.encode(self._space, add_special_tokens=False)
+        if len(space) == 1 and (encoded.tokens.values[encoded.tokens.starts] == space[0]).any():
+            super().encode_items(lists)  # names an item that is nothing but its space
+        return encoded
+
+    def collate(self, lists: Sequence[RankingList]) -> LikelihoodBatch:
+        mask = item_mask(lists)
+        queries, items = self.encode_queries(lists), self.encode_items(lists)
+        list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+        query_rows = queries.tokens.take(list_of_item)
+        prompts = joined(self._before_item, items.tokens, self._before_query, query_rows)
+        groups, order = length_groups(prompts, self.pairs_per_pass, self.tokenizer.hf.pad_token_id or 0)
+        lengths = torch.from_numpy(query_rows.lengths[order])
+        return LikelihoodBatch(
+            item_mask=mask,
+            truncated_items=items.truncated,
+            truncated_queries=queries.truncated,
+            groups=groups,
+            slots=torch.from_numpy(np.flatnonzero(mask.numpy().ravel())[order]),
+            query_lengths=list(lengths.split(self.pairs_per_pass)),
+        )
+
+    def forward(self, batch: LikelihoodBatch) -> Tensor:
+        pairs = zip(batch.groups, batch.query_lengths, strict=True)
+        return in_place(torch.cat([self._score(group, lengths) for group, lengths in pairs]), batch)
+
+    def _score(self, group: dict[str, Tensor], query_lengths: Tensor) -> Tensor:
+        """Mean log-likelihood of the last `query_lengths` tokens of each prompt, float32 [prompts]."""
+        ids = group["input_ids"]
+        ends = group["attention_mask"].sum(1)
+        first = ends - query_lengths  # where each query begins; the logits that predict it lie one before
+        kept = ids.shape[1] - int(first.min()) + 1
+        logits = self.model(**group, use_cache=False, logits_to_keep=kept).logits
+        column = torch.arange(ids.shape[1], device=ids.device)
+        row, place = torch.nonzero((column >= first[:, None]) & (column < ends[:, None]), as_tuple=True)
+        predicted = logits[row, place - 1 - (ids.shape[1] - kept)].float()
+        with torch.autocast(ids.device.type, enabled=False):
+            return segment_mean(-F.cross_entropy(predicted, ids[row, place], reduction="none"), row, len(ids))
+
+
+def _check_causal(name: str) -> None:
+    """Refuses encoders: transformers gives them a language model head, but each token would see the query."""
+    config = AutoConfig.from_pretrained(resolve(name))
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False):
+        raise ValueError(
+            f"{name!r} is of the family {config.model_type!r}, which is no causal language model"
+        )
+
+
+def _add_lora(model: nn.Module, rank: int, alpha: int, dropout: float) -> None:
+    """Puts LoRA matrices into `model` and freezes the rest of it."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ImportError("lora_rank needs the extra: pip install 'crossjem_pl[peft]'") from error
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    inject_adapter_in_model(config, model)

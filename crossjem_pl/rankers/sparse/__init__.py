@@ -1,0 +1,1 @@
+"""Rankers over words and hashed features."""

@@ -1,0 +1,238 @@
+"""BM25 with corpus statistics: the lexical baseline that every trained ranker has to beat."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, item_mask, register
+from crossjem_pl.rankers.sparse.words import Words
+
+__all__ = ["BM25", "BM25Method", "WordBatch"]
+
+BM25Method = Literal["lucene", "robertson", "atire", "bm25l", "bm25+"]
+
+_VOCABULARY = "vocabulary.json"
+
+
+@dataclass
+class WordBatch(Batch):
+    """The query words of every list and where its items have them.
+
+    Args:
+        term_list: int64 [terms], the list of each distinct query word.
+        term_id: int64 [terms], its row in the statistics, -1 if the corpus does not have it.
+        term_count: float32 [terms], how often the query has it.
+        own_frequency: int64 [terms], how many items of the list have it.
+        hit_term: int64 [hits], the query word of each pair (query word, item that has it).
+        hit_slot: int64 [hits], the item's place in the flattened [lists, max_items].
+        hit_count: float32 [hits], how often the item has it.
+        item_words: float32 [lists, max_items], number of words of each item, 0 on padding.
+    """
+
+    term_list: Tensor
+    term_id: Tensor
+    term_count: Tensor
+    own_frequency: Tensor
+    hit_term: Tensor
+    hit_slot: Tensor
+    hit_count: Tensor
+    item_words: Tensor
+
+
+@register
+class BM25(Ranker):
+    """Okapi BM25 (Robertson et al., 1994) and the variants that Kamphuis et al. (ECIR 2020) compare.
+
+    f_j = sum over the query's words w, repeats included, of idf(w) * tf(c_jw, l_j / l),
+    c_jw = count of w in item j, l_j = words of item j, l = average over the corpus, N = items of the corpus,
+    n = items of the corpus that have w. With K = k1 (1 - b + b l_j / l):
+
+    | method | idf(w) | tf(c) |
+    | --- | --- | --- |
+    | lucene | log(1 + (N - n + 0.5) / (n + 0.5)) | c / (c + K) |
+    | robertson | log(max(1, (N - n + 0.5) / (n + 0.5))) | c / (c + K) |
+    | atire | log(N / n) | (k1 + 1) c / (c + K) |
+    | bm25l | log((N + 1) / (n + 0.5)) | (k1 + 1) (c' + delta) / (k1 + c' + delta), c' = c k1 / K |
+    | bm25+ | log((N + 1) / n) | (k1 + 1) c / (c + K) + delta |
+
+    These are the definitions of the bm25s library, and on the items of the corpus the scores are its scores.
+    Items that are not of the corpus are scored with the corpus's statistics; a word that the corpus does not
+    have counts only in the items that have it, with n = 1.
+
+    `index_items` learns N, n and l. Where it was never called, every list is its own corpus: N, n and l are
+    those of the list's items. A text without words (see `Words`) matches nothing: as an item it has none of
+    the query's words, as a query it gives all items 0.
+
+    Args:
+        k1: how slowly repeats of a word saturate, at least 0.
+        b: how much a long item is held back, between 0 (not at all) and 1.
+        method: row of the table.
+        delta: read by bm25l and bm25+ only.
+        stopwords: see `Words`; none are left out by default.
+        stemmer: see `Words`; no stemming by default.
+
+    Raises:
+        ValueError: on an unknown method or a number out of its bounds.
+    """
+
+    name = "bm25"
+    trainable = False
+    document_frequency: Tensor
+    documents: Tensor
+    word_total: Tensor
+
+    def __init__(
+        self,
+        k1: float = 1.5,
+        b: float = 0.75,
+        method: BM25Method = "lucene",
+        delta: float = 0.5,
+        stopwords: Literal["en"] | list[str] | None = None,
+        stemmer: str | None = None,
+    ) -> None:
+        super().__init__(init_arguments(locals()))
+        if method not in get_args(BM25Method):
+            raise ValueError(f"method must be one of {', '.join(get_args(BM25Method))}; got {method!r}")
+        if not 0 <= k1 < float("inf") or not 0 <= b <= 1 or not 0 <= delta < float("inf"):
+            raise ValueError(f"k1 and delta must be at least 0 and b in [0, 1]; got {k1=}, {delta=}, {b=}")
+        self.k1, self.b, self.method, self.delta = k1, b, method, delta
+        self.words = Words(stopwords, stemmer)
+        self._set_statistics([], np.zeros(0, dtype=np.int64), 0, 0)
+
+    def index_items(self, items: Iterable[str]) -> None:
+        """Learns document frequencies, the number of items and their mean length, and forgets earlier ones.
+
+        Raises:
+            ValueError: if there are no items.
+        """
+        frequency: Counter[str] = Counter()
+        documents = word_total = 0
+        for text in items:
+            words = self.words(text)
+            frequency.update(set(words))
+            documents += 1
+            word_total += len(words)
+        if not documents:
+            raise ValueError("index_items got no items")
+        vocabulary = sorted(frequency)
+        counts = np.fromiter((frequency[word] for word in vocabulary), dtype=np.int64, count=len(vocabulary))
+        self._set_statistics(vocabulary, counts, documents, word_total)
+
+    def collate(self, lists: Sequence[RankingList]) -> WordBatch:
+        mask = item_mask(lists)
+        width = mask.shape[1]
+        item_words = np.zeros(mask.shape, dtype=np.float32)
+        term_list: list[int] = []
+        term_id: list[int] = []
+        term_count: list[int] = []
+        hit_term: list[int] = []
+        hit_slot: list[int] = []
+        hit_count: list[int] = []
+        for i, one in enumerate(lists):
+            terms = Counter(self.words(one.query))
+            place = {word: len(term_id) + k for k, word in enumerate(terms)}
+            term_list += [i] * len(terms)
+            term_id += [self._ids.get(word, -1) for word in terms]
+            term_count += terms.values()
+            for j, text in enumerate(one.items):
+                words = self.words(text)
+                item_words[i, j] = len(words)
+                found = Counter(place[word] for word in words if word in place)
+                hit_term += found.keys()
+                hit_count += found.values()
+                hit_slot += [i * width + j] * len(found)
+        return WordBatch(
+            item_mask=mask,
+            truncated_items=0,
+            truncated_queries=0,
+            term_list=torch.tensor(term_list, dtype=torch.long),
+            term_id=torch.tensor(term_id, dtype=torch.long),
+            term_count=torch.tensor(term_count, dtype=torch.float32),
+            own_frequency=torch.bincount(torch.tensor(hit_term, dtype=torch.long), minlength=len(term_id)),
+            hit_term=torch.tensor(hit_term, dtype=torch.long),
+            hit_slot=torch.tensor(hit_slot, dtype=torch.long),
+            hit_count=torch.tensor(hit_count, dtype=torch.float32),
+            item_words=torch.from_numpy(item_words),
+        )
+
+    def forward(self, batch: WordBatch) -> Tensor:
+        frequency, documents, average = self._statistics(batch)
+        known = frequency > 0
+        weight = batch.term_count * self._idf(frequency.clamp(min=1), documents[batch.term_list])
+        relative = (batch.item_words / average.clamp(min=1e-9)[:, None]).flatten()
+        absent = self._saturation(torch.zeros_like(batch.hit_count), torch.ones_like(batch.hit_count))
+        gain = self._saturation(batch.hit_count, relative[batch.hit_slot]) - absent
+        scores = torch.zeros_like(relative).index_add(0, batch.hit_slot, weight[batch.hit_term] * gain)
+        if self.method in ("bm25l", "bm25+"):  # the share of the words that an item lacks
+            nothing = weight.new_zeros(1)
+            share = weight * known * self._saturation(nothing, nothing + 1)
+            constant = weight.new_zeros(len(documents)).index_add(0, batch.term_list, share)
+            scores = scores + constant.repeat_interleave(batch.item_mask.shape[1])
+        return scores.view(batch.item_mask.shape).masked_fill(~batch.item_mask, 0.0)
+
+    def save_assets(self, folder: str) -> dict[str, Any]:
+        text = json.dumps(list(self._ids), ensure_ascii=False, indent=0)
+        (Path(folder) / _VOCABULARY).write_text(text + "\n", encoding="utf-8")
+        return {}
+
+    @classmethod
+    def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
+        ranker = cls(**init_args)
+        vocabulary = json.loads((Path(folder) / _VOCABULARY).read_text(encoding="utf-8"))
+        ranker._set_statistics(vocabulary, np.zeros(len(vocabulary), dtype=np.int64), 0, 0)
+        return ranker
+
+    def _set_statistics(
+        self, vocabulary: list[str], frequency: np.ndarray, documents: int, word_total: int
+    ) -> None:
+        """The vocabulary, read by `collate`, and the buffers, read by `forward`."""
+        self._ids = {word: i for i, word in enumerate(vocabulary)}
+        device = getattr(self, "documents", torch.empty(0)).device
+        self.register_buffer("document_frequency", torch.from_numpy(frequency).to(device))
+        self.register_buffer("documents", torch.tensor(documents, device=device))
+        self.register_buffer("word_total", torch.tensor(word_total, device=device))
+
+    def _statistics(self, batch: WordBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Item frequency of each term [terms], and per list the number of items and their average length."""
+        if not int(self.documents):
+            documents = batch.item_mask.sum(dim=1).float()
+            return batch.own_frequency.float(), documents, batch.item_words.sum(dim=1) / documents
+        row = batch.term_id.clamp(min=0)
+        if len(self.document_frequency):
+            frequency = self.document_frequency[row].masked_fill(batch.term_id < 0, 0)
+        else:
+            frequency = torch.zeros_like(row)
+        documents = self.documents.float().expand(len(batch.item_mask))
+        return frequency.float(), documents, self.word_total / documents
+
+    def _idf(self, n: Tensor, documents: Tensor) -> Tensor:
+        if self.method == "lucene":
+            return torch.log1p((documents - n + 0.5) / (n + 0.5))
+        if self.method == "robertson":
+            return torch.log(((documents - n + 0.5) / (n + 0.5)).clamp(min=1))
+        if self.method == "atire":
+            return torch.log(documents / n)
+        if self.method == "bm25l":
+            return torch.log((documents + 1) / (n + 0.5))
+        return torch.log((documents + 1) / n)
+
+    def _saturation(self, count: Tensor, relative: Tensor) -> Tensor:
+        """tf of the table, `relative` = item length over average length."""
+        k1, norm = self.k1, 1 - self.b + self.b * relative
+        if self.method == "bm25l":
+            scaled = count / norm
+            return (k1 + 1) * (scaled + self.delta) / (k1 + scaled + self.delta).clamp(min=1e-30)
+        saturated = count / (k1 * norm + count).clamp(min=1e-30)
+        if self.method in ("lucene", "robertson"):
+            return saturated
+        return (k1 + 1) * saturated + (self.delta if self.method == "bm25+" else 0.0)

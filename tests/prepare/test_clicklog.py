@@ -1,0 +1,308 @@
+"""Click logs: the good-click rule, gathering, splits, and tables of every kind."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from crossjem_pl.data.formats import content_id, read_lists
+from crossjem_pl.lists import RankingList
+from crossjem_pl.prepare import clicklog
+from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
+from crossjem_pl.prepare.clicks import Columns, GoodClick
+from crossjem_pl.prepare.report import Written
+
+ALL_TRAIN: dict[str, Any] = {"dev_fraction": 0.0, "test_fraction": 0.0}
+HEADER = ("query", "keyword", "clicked", "dwell")
+
+
+def tsv(path: Path, *rows: Sequence[Any], header: Sequence[str] = HEADER) -> Path:
+    text = "".join("\t".join(map(str, row)) + "\n" for row in (header, *rows))
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def labels(out: Path, part: str = "train") -> dict[str, dict[str, float]]:
+    return {
+        one.query: dict(zip(one.items, one.labels or (), strict=True))
+        for one in read_lists(out / f"{part}.parquet")
+    }
+
+
+def prepared(files: Path | list[Path], out: Path, **options: Any) -> list[Written]:
+    return prepare_log(
+        files if isinstance(files, list) else [files], out, LogOptions(**{**ALL_TRAIN, **options})
+    )
+
+
+def test_the_good_click_rule(tmp_path: Path) -> None:
+    header = (*HEADER, "quick_back")
+    log = tsv(
+        tmp_path / "log.tsv",
+        ("shoes", "long", 1, 30, ""),
+        ("shoes", "short", 1, 29.9, ""),
+        ("shoes", "not clicked", 0, 500, "false"),
+        ("shoes", "flag decides", "true", 2, "no"),
+        ("shoes", "quick back", "yes", 900, 1),
+        ("shoes", "empty", 0, "", ""),
+        header=header,
+    )
+    written = prepared(log, tmp_path / "out")
+    expected = {"long": 1, "short": 0, "not clicked": 0, "flag decides": 1, "quick back": 0, "empty": 0}
+    assert labels(tmp_path / "out")["shoes"] == expected
+    assert written[-1].counts["bad_clicks"] == 2
+    prepared(log, tmp_path / "b", good=GoodClick(min_dwell=10))
+    assert labels(tmp_path / "b")["shoes"]["short"] == 1
+    prepared(log, tmp_path / "c", good=GoodClick(any_click=True))
+    assert sum(labels(tmp_path / "c")["shoes"].values()) == 4
+
+
+def test_clicks_of_unknown_length_need_a_decision(tmp_path: Path) -> None:
+    log = tsv(tmp_path / "log.tsv", ("q", "a", 1, ""), ("q", "b", 0, ""))
+    with pytest.raises(ValueError, match=r"log.tsv, line 2, field 'dwell': .*--missing-dwell"):
+        prepared(log, tmp_path / "out")
+    for missing, label in (("good", 1), ("bad", 0)):
+        prepared(log, tmp_path / missing, good=GoodClick(missing=missing))  # type: ignore[arg-type]
+        assert labels(tmp_path / missing)["q"]["a"] == label
+
+
+def test_repeated_rows_and_scores(tmp_path: Path) -> None:
+    header = (*HEADER, "score")
+    rows = [
+        ("q", "a", 1, 1, 0.25),
+        ("q", "a", 1, 60, 0.75),
+        ("q", "a", 1, 60, ""),
+        ("q", "b", 0, 0, 0.5),
+    ]
+    log = tsv(tmp_path / "log.tsv", *rows, header=header)
+    with pytest.raises(ValueError, match=r"log.tsv, line 3, field 'score': .* 0.75, and 0.25 in another row"):
+        prepared(log, tmp_path / "out")
+    written = prepared(log, tmp_path / "mean", scores="mean")
+    (one,) = read_lists(tmp_path / "mean" / "train.parquet")
+    assert dict(zip(one.items, one.scores or (), strict=True)) == {"a": 0.5, "b": 0.5}
+    assert labels(tmp_path / "mean")["q"] == {"a": 1, "b": 0}
+    assert written[-1].counts["repeated_rows"] == 2
+    prepared(log, tmp_path / "three", scores="mean", min_good_clicks=3)
+    assert labels(tmp_path / "three")["q"]["a"] == 0
+    log = tsv(tmp_path / "half.tsv", ("q", "a", 0, 0, 0.5), ("q", "b", 0, 0, ""), header=header)
+    with pytest.raises(ValueError, match="line 3, field 'score': keyword 'b' of query 'q' has no score"):
+        prepared(log, tmp_path / "half")
+
+
+def test_texts_ids_and_rows_without_texts(tmp_path: Path) -> None:
+    names = ("text", "ad", "hit", "seconds", "qid", "kid", "page")
+    log = tsv(
+        tmp_path / "log.tsv.gz",
+        ("größe  東京", 'a 5" pipe', 1, 40, "Q1", "K1", 7),
+        ("größe 東京 ", "b", 0, 0, "Q1", "K2", 7),
+        (" ", "b", 0, 0, "Q2", "K2", 7),
+        ("blank keyword", "", 0, 0, "Q3", "K9", 7),
+        ("short", "b", 0, 0, "Q4", "K2", 7),
+        header=names,
+    )
+    columns = Columns("text", "ad", "hit", "seconds", query_id="qid", keyword_id="kid")
+    written = prepared(log, tmp_path / "out", columns=columns)
+    assert list(read_lists(tmp_path / "out" / "train.parquet")) == [
+        RankingList("Q1", "größe 東京", ("K1", "K2"), ('a 5" pipe', "b"), (1, 0))
+    ]
+    assert (written[-1].counts["blank_rows"], written[-1].counts["short_lists"]) == (2, 1)
+    assert "columns not carried: page" in str(written[-1])
+    prepared(log, tmp_path / "b", columns=Columns("text", "ad", "hit", "seconds"), min_items=1)
+    one = {one.query: one for one in read_lists(tmp_path / "b" / "train.parquet")}["größe 東京"]
+    assert one.query_id == content_id("größe 東京")
+    assert set(one.item_ids) == {content_id('a 5" pipe'), content_id("b")}
+
+
+def test_lists_without_a_good_click_are_kept_unless_told(tmp_path: Path) -> None:
+    rows = [("q", "a", 0, 0), ("q", "b", 0, 0), ("r", "a", 1, 60), ("r", "b", 0, 0)]
+    log = tsv(tmp_path / "log.tsv", *rows)
+    assert prepared(log, tmp_path / "out")[0].counts["lists_without_positive"] == 1
+    assert prepared(log, tmp_path / "b", require_click=True)[-1].counts["unclicked_lists"] == 1
+    assert set(labels(tmp_path / "b")) == {"r"}
+    log = tsv(tmp_path / "none.tsv", *rows[:2])
+    with pytest.raises(
+        ValueError, match="no list can be made of the log; 1 queries left out, they have no good"
+    ):
+        prepared(log, tmp_path / "c", require_click=True)
+    assert not (tmp_path / "c" / ".buckets").exists()
+
+
+def rows_of(queries: int) -> list[tuple[Any, ...]]:
+    return [(f"Query {q}", f"keyword {k}", int(k == q % 5), 40) for q in range(queries) for k in range(5)]
+
+
+def test_the_result_depends_on_neither_row_order_nor_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(400)
+    options = {"dev_fraction": 0.2, "test_fraction": 0.1, "lists_per_shard": 50}
+    prepared(tsv(tmp_path / "a.tsv", *rows), tmp_path / "a", buckets=1, **options)
+    random.Random(0).shuffle(rows)
+    half = [tsv(tmp_path / "b.tsv", *rows[:900]), tsv(tmp_path / "c.tsv", *rows[900:])]
+    held = clicklog.Buckets
+
+    def small(folder: Path, count: int) -> clicklog.Buckets:
+        return held(folder, count, held=100)
+
+    monkeypatch.setattr(clicklog, "Buckets", small)
+    prepared(half, tmp_path / "b", buckets=13, **options)
+    seen: set[str] = set()
+    for part, share in (("train", 0.7), ("dev", 0.2), ("test", 0.1)):
+        first = list(read_lists(tmp_path / "a" / f"{part}.parquet"))
+        assert first == list(read_lists(tmp_path / "b" / f"{part}.parquet"))
+        assert len(first) == pytest.approx(400 * share, rel=0.4)
+        assert not seen & {one.query for one in first}
+        seen |= {one.query for one in first}
+        assert sum(sum(one.labels or ()) for one in first) == len(first)
+    assert len(seen) == 400
+    shards = sorted(p.name for p in (tmp_path / "a" / "train.parquet").iterdir())
+    assert shards == [f"part-{i:05d}.parquet" for i in range(len(shards))]
+    assert len(shards) > 4
+
+
+def test_one_text_is_in_one_split_whatever_its_case_and_id(tmp_path: Path) -> None:
+    header = (*HEADER, "query_id")
+    rows = [
+        (text, f"k{k}", 1, 60, f"{text}-{n}")
+        for q in range(60)
+        for text in (f"Query {q}", f"query {q}")
+        for n in range(2)
+        for k in range(2)
+    ]
+    prepared(
+        tsv(tmp_path / "log.tsv", *rows, header=header), tmp_path / "out", dev_fraction=0.3, test_fraction=0.3
+    )
+    texts = [{one.casefold() for one in labels(tmp_path / "out", part)} for part in ("train", "dev", "test")]
+    assert sum(map(len, texts)) == 60
+
+
+def test_every_kind_of_table_reads_the_same(tmp_path: Path) -> None:
+    rows = [('red, "good" shoes', "a\u2028b", True, 40.0), ('red, "good" shoes', "c", False, None)]
+    cells = [["" if cell is None else cell for cell in row] for row in rows]
+    with (tmp_path / "log.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([HEADER, *cells])
+    records = [dict(zip(HEADER, row, strict=True)) for row in rows]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    pd.DataFrame(records).to_parquet(tmp_path / "log.parquet")
+    tsv(tmp_path / "log.tsv", *cells)
+    results = []
+    for name in ("log.csv", "log.jsonl.gz", "log.parquet", "log.tsv"):
+        prepared(tmp_path / name, tmp_path / f"out-{name}")
+        results.append(list(read_lists(tmp_path / f"out-{name}" / "train.parquet")))
+    assert results[0] == results[1] == results[2] == results[3]
+    assert labels(tmp_path / "out-log.csv") == {'red, "good" shoes': {"a b": 1, "c": 0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("log.tsv", "query\tkeyword\tclicked\tdwell\nq\ta\t1\n", "line 2: 3 cells for 4 columns"),
+        (
+            "log.tsv",
+            "query\tkeyword\tclicked\tdwell\nq\ta\tperhaps\t3\n",
+            "line 2, field 'clicked': expected true or",
+        ),
+        ("log.tsv", "query\tkeyword\tclicked\tdwell\nq\ta\t\t3\n", "field 'clicked': is empty"),
+        (
+            "log.tsv",
+            "query\tkeyword\tclicked\tdwell\nq\ta\t1\tlong\n",
+            "field 'dwell': expected a finite number",
+        ),
+        ("log.tsv", "query\tkeyword\tclicked\tdwell\nq\ta\t1\t-3\n", "field 'dwell': expected seconds"),
+        ("log.tsv", "query\tkeyword\tclicked\tdwell\n", "no rows"),
+        ("log.tsv", "", "the file is empty"),
+        ("log.tsv", "query\tquery\tclicked\tdwell\nq\ta\t1\t3\n", "must be distinct"),
+        (
+            "log.tsv",
+            "query\tkeyword\tdwell\nq\ta\t3\n",
+            "no column 'clicked' for the clicked; found: query, key",
+        ),
+        ("log.tsv", "query\tkeyword\tclicked\nq\ta\t1\n", "neither a dwell nor a quick_back column"),
+        ("log.csv", 'query,keyword,clicked,dwell\n"q"x,a,1,3\n', "line 2: malformed CSV"),
+        ("log.txt", "query\n", "cannot tell the kind of table"),
+        (
+            "log.jsonl",
+            '{"query": "q", "keyword": "a", "clicked": 0, "dwell": 0}\n'
+            '{"query": "q", "keyword": "b", "clicked": 0, "dwell": 0, "score": 1}\n',
+            "line 2, field 'score': rows before have no such column",
+        ),
+        (
+            "log.jsonl",
+            '{"query": 3, "keyword": "a", "clicked": 0, "dwell": 0}\n',
+            "field 'query': expected a text",
+        ),
+        (
+            "log.tsv",
+            "query\tkeyword\tclicked\tdwell\tquery_id\nq\ta\t0\t0\t1\nr\ta\t0\t0\t1\n",
+            "line 3, field 'query_id': id '1' is of 'r', and of 'q' in .*log.tsv, line 2",
+        ),
+        (
+            "log.tsv",
+            "query\tkeyword\tclicked\tdwell\tkeyword_id\nq\ta\t0\t0\t1\nq\tb\t0\t0\t1\n",
+            "line 3, field 'keyword_id': id '1' is of 'b', and of 'a' in .*log.tsv, line 2",
+        ),
+        ("log.tsv", "query\tkeyword\tclicked\tdwell\tquery_id\nq\ta\t0\t0\t\n", "field 'query_id': is empty"),
+    ],
+)
+def test_malformed_logs_are_named(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=problem):
+        prepared(tmp_path / name, tmp_path / "out")
+
+
+def test_files_and_folders_that_do_not_fit(tmp_path: Path) -> None:
+    log = tsv(tmp_path / "log.tsv", ("q", "a", 1, 60), ("q", "b", 0, 0))
+    other = tsv(tmp_path / "other.tsv", ("q", "a", 1, 60, 0.5), header=(*HEADER, "score"))
+    with pytest.raises(ValueError, match="other columns than in"):
+        prepared([log, other], tmp_path / "out")
+    with pytest.raises(ValueError, match="given twice"):
+        prepared([log, log], tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match="not found"):
+        prepared([tmp_path / "none.tsv"], tmp_path / "out")
+    with pytest.raises(ValueError, match="no log files"):
+        prepared([], tmp_path / "out")
+    with pytest.raises(ValueError, match="is named for two things"):
+        prepared(log, tmp_path / "out", columns=Columns(score="dwell", dwell="dwell"))
+    cut = tsv(tmp_path / "cut.tsv.gz", *rows_of(900))
+    cut.write_bytes(cut.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"cut.tsv.gz: gzip data cut off"):
+        prepared(cut, tmp_path / "out2")
+    assert [p.name for p in (tmp_path / "out2").iterdir()] == ["manifest.json"]
+
+
+def test_a_finished_folder_is_left_alone(tmp_path: Path) -> None:
+    log = tsv(tmp_path / "log.tsv", ("q", "a", 1, 60), ("q", "b", 0, 0))
+    first = prepared(log, tmp_path / "out")
+    again = prepared(log, tmp_path / "out", buckets=3)
+    assert [w.counts for w in again] == [w.counts for w in first]
+    assert "was complete" in str(again[0])
+    with pytest.raises(ValueError, match=r"other options \(min_items was 2 and is 1\)"):
+        prepared(log, tmp_path / "out", min_items=1)
+    (tmp_path / "foreign" / "dev.parquet").mkdir(parents=True)
+    with pytest.raises(ValueError, match="is there already"):
+        prepared(log, tmp_path / "foreign")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_items": 0},
+        {"min_good_clicks": 0},
+        {"dev_fraction": -0.1},
+        {"dev_fraction": 0.5, "test_fraction": 0.5},
+        {"good": GoodClick(min_dwell=-1)},
+        {"lists_per_shard": 0},
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        LogOptions(**options)

@@ -1,0 +1,171 @@
+"""MTEB's re-ranking rows from folders and hub ids."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from crossjem_pl.data.formats import content_id, read_lists
+from crossjem_pl.lists import RankingList
+from crossjem_pl.prepare.hub import dataset_folder
+from crossjem_pl.prepare.report import Written
+from crossjem_pl.prepare.reranking import prepare_reranking, split_files
+
+ROW = {"query": "mount an ISO", "positive": ["mounting ISO images"], "negative": ["burn an ISO", "format"]}
+
+
+def jsonl(path: Path, *rows: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Written]:
+    return {w.path.stem: w for w in prepare_reranking(folder, out, "sodq", **options)}
+
+
+def lists(path: Path) -> list[RankingList]:
+    return list(read_lists(path))
+
+
+def test_test_split_alone_and_odd_rows(tmp_path: Path) -> None:
+    jsonl(
+        tmp_path / "in" / "test.jsonl.gz",
+        ROW,
+        {"query": ["one\ttab", "ünï 東京", "one tab"], "positive": "a", "negative": ["b", "b", " ", "a"]},
+        {"query": "no positive", "positive": [], "negative": ["x"]},
+        {"query": " ", "positive": ["a"], "negative": ["x"]},
+        {"query": "mount an ISO", "positive": ["p"], "negative": ["n"]},
+    )
+    written = prepared(tmp_path / "in", tmp_path / "out")
+    assert list(written) == ["test"]
+    made = lists(tmp_path / "out" / "test.parquet")
+    assert [one.query for one in made] == ["mount an ISO", "one tab", "ünï 東京", "mount an ISO"]
+    texts = dict(zip(made[0].items, made[0].labels or (), strict=True))
+    assert texts == {"mounting ISO images": 1, "burn an ISO": 0, "format": 0}
+    assert list(made[0].item_ids) == sorted(content_id(text) for text in texts)
+    assert dict(zip(made[1].items, made[1].labels or (), strict=True)) == {"a": 1, "b": 0}
+    assert made[3].query_id == f"{content_id('mount an ISO')}-2"
+    counts = dict(written["test"].counts)
+    for key, expected in {
+        "lists": 4,
+        "both": 1,
+        "blank_items": 1,
+        "blank_queries": 1,
+        "one_sided": 1,
+        "merged_queries": 1,
+        "merged_items": 2,
+        "repeated_queries": 1,
+    }.items():
+        assert counts[key] == expected, key
+
+
+def test_dev_is_the_validation_split_or_a_part_of_train(tmp_path: Path) -> None:
+    rows = [{"query": f"q{i}", "positive": ["p"], "negative": ["n"]} for i in range(300)]
+    folder = tmp_path / "in"
+    jsonl(folder / "train.jsonl", *rows)
+    jsonl(folder / "test.jsonl", ROW)
+    prepared(folder, tmp_path / "a")
+    parts = {
+        name: {one.query for one in lists(tmp_path / "a" / f"{name}.parquet")} for name in ("train", "dev")
+    }
+    assert parts["train"] | parts["dev"] == {row["query"] for row in rows}
+    assert not parts["train"] & parts["dev"]
+    assert 4 < len(parts["dev"]) < 35, "5%"
+    assert set(prepared(folder, tmp_path / "b", dev_fraction=0)) == {"train", "test"}
+    with pytest.raises(ValueError, match=r"no list for dev \(choose a larger"):
+        prepared(folder, tmp_path / "c", dev_fraction=1e-9)
+    jsonl(folder / "validation.jsonl", ROW)
+    prepared(folder, tmp_path / "d")
+    assert [one.query for one in lists(tmp_path / "d" / "dev.parquet")] == ["mount an ISO"]
+    assert len(lists(tmp_path / "d" / "train.parquet")) == 300
+    prepared(folder, tmp_path / "e", dev_fraction=0.5)
+    assert len(lists(tmp_path / "e" / "dev.parquet")) > 100, "asked for, it comes from train"
+
+
+def test_parquet_shards_below_folders(tmp_path: Path) -> None:
+    for name in (
+        "data/test-00000-of-00002.parquet",
+        "data/test-00001-of-00002.parquet",
+        "train/0000.parquet",
+    ):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame([{**ROW, "query": name}]).to_parquet(tmp_path / "in" / name)
+    files = split_files(tmp_path / "in")
+    assert {split: [p.name for p in paths] for split, paths in files.items()} == {
+        "train": ["0000.parquet"],
+        "test": ["test-00000-of-00002.parquet", "test-00001-of-00002.parquet"],
+    }
+    prepared(tmp_path / "in", tmp_path / "out", dev_fraction=0)
+    assert len(lists(tmp_path / "out" / "test.parquet")) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (
+            [{"_id": "1", "text": "corpus"}],
+            r"expected the columns query, positive, negative, found _id, text",
+        ),
+        ([{**ROW, "positive": 3}], "line 1, field 'positive': expected a text or a list of texts, got int"),
+        ([ROW, {**ROW, "query": None}], "line 2, field 'query'"),
+        ([], "no rows"),
+    ],
+)
+def test_other_rows_are_refused(tmp_path: Path, rows: list[Any], problem: str) -> None:
+    jsonl(tmp_path / "in" / "test.jsonl", *rows)
+    with pytest.raises(ValueError, match=problem):
+        prepared(tmp_path / "in", tmp_path / "out")
+
+
+def test_folders_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="not found"):
+        prepared(tmp_path / "none", tmp_path / "out")
+    (tmp_path / "in").mkdir()
+    with pytest.raises(ValueError, match=r"no file of a split; expected names such as train\.jsonl\.gz"):
+        prepared(tmp_path / "in", tmp_path / "out")
+    jsonl(tmp_path / "in" / "test.jsonl", ROW)
+    with pytest.raises(ValueError, match="no train split"):
+        prepared(tmp_path / "in", tmp_path / "out", dev_fraction=0.1)
+    with pytest.raises(ValueError, match=r"in \[0, 1\)"):
+        prepared(tmp_path / "in", tmp_path / "out", dev_fraction=2)
+    jsonl(tmp_path / "in" / "test.jsonl.gz", ROW)
+    with pytest.raises(ValueError, match="several kinds for test"):
+        prepared(tmp_path / "in", tmp_path / "out")
+
+
+def test_truncated_gzip_is_named(tmp_path: Path) -> None:
+    jsonl(tmp_path / "in" / "test.jsonl.gz", *({**ROW, "query": f"query {i * 7919}"} for i in range(2000)))
+    file = tmp_path / "in" / "test.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-500])
+    with pytest.raises(ValueError, match=r"test.jsonl.gz: gzip data cut off"):
+        prepared(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out" / "test.parquet").exists()
+
+
+def test_hub_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    assert dataset_folder(str(tmp_path)) == tmp_path
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    name = "crossjem-tests/no-such-dataset"
+    with pytest.raises(
+        ValueError, match=f"https://huggingface.co/datasets/{name}/tree/main .*put them in a folder"
+    ):
+        dataset_folder(name)
+    with pytest.raises(FileNotFoundError, match="neither a folder nor the id"):
+        dataset_folder("no/such/folder")
+    asked: dict[str, Any] = {}
+
+    def download(repository: str, **options: Any) -> str:
+        asked.update(options, repository=repository)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert dataset_folder(name) == tmp_path
+    assert (asked["repository"], asked["repo_type"]) == (name, "dataset")
