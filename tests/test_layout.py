@@ -15,6 +15,8 @@ from tests.conftest import root
 
 ROOMS = [
     "lists",
+    "hashing",
+    "files",
     "text",
     "losses",
     "rankers",
@@ -28,7 +30,7 @@ ROOMS = [
     "cli",
 ]
 PACKAGE = root() / "crossjem_pl"
-MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem == "lists")
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or not p.stem.startswith("__"))
 
 
 def room(path: Path) -> str:

@@ -16,7 +16,8 @@ from rich.table import Table
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.evaluation.threshold import weights_sha256, write_threshold
+from crossjem_pl.evaluation.threshold import write_threshold
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export.backends import BACKENDS
 from crossjem_pl.inference.export.comparison import Comparison, compare_models

@@ -11,7 +11,7 @@ from rich.progress import track
 
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.data.formats import read_lists
-from crossjem_pl.data.formats.files import ending, read_lines
+from crossjem_pl.files import ending, read_lines
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 from crossjem_pl.text.token_store import TokenStore

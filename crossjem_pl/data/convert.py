@@ -15,9 +15,9 @@ from crossjem_pl.data.formats import (
     target_format,
     write_lists,
 )
-from crossjem_pl.data.formats.files import ending, existing
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher_stream import merge_scores
+from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
 
 __all__ = ["SOURCES", "ConvertReport", "convert"]

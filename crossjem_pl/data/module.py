@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from crossjem_pl.data.sampler import ItemSampler
 from crossjem_pl.data.sources import FileSource, ListSource
 from crossjem_pl.data.streaming import StreamingLoader
 from crossjem_pl.data.teacher import join_scores
+from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 
@@ -110,8 +110,8 @@ class RankingDataModule(LightningDataModule):
     def item_texts(self) -> Iterable[str]:
         """The distinct item texts of all stages: the corpus.
 
-        With a stage that streams, an iterator that reads it once from front to back and holds 16 bytes of digest a
-        distinct text (about 100 with Python's overhead) instead of the lists.
+        With a stage that streams, an iterator that reads it once from front to back and holds a `content_id`
+        of each distinct text (about 100 bytes) instead of the lists.
         """
         stages: tuple[Stage, ...] = ("train", "val", "test", "predict")
         given = [stage for stage in stages if stage in self.sources]
@@ -120,13 +120,12 @@ class RankingDataModule(LightningDataModule):
         return list(dict.fromkeys(text for stage in given for one in self.lists(stage) for text in one.items))
 
     def _streamed_texts(self, stages: list[Stage]) -> Iterator[str]:
-        seen: set[bytes] = set()
+        seen: set[str] = set()
         for stage in stages:
             for one in self.sources[stage].read(self.root):
                 for text in one.items:
-                    digest = blake2b(text.encode(), digest_size=16).digest()
-                    if digest not in seen:
-                        seen.add(digest)
+                    if (identifier := content_id(text)) not in seen:
+                        seen.add(identifier)
                         yield text
 
     def train_dataloader(self) -> BatchLoader:

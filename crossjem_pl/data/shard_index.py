@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossjem_pl.data.formats.canonical import OPTIONAL, REQUIRED, canonical_list
-from crossjem_pl.data.formats.files import ending, shards
 from crossjem_pl.data.formats.rows import Row
 from crossjem_pl.data.shards import check_manifest
+from crossjem_pl.files import ending, shard_files
+from crossjem_pl.hashing import content_sha256
 from crossjem_pl.lists import RankingList
 
 __all__ = ["ListStream", "Segment", "ShardIndex"]
@@ -57,7 +57,7 @@ class ShardIndex:
 
     def __init__(self, path: Path, labels_field: str = "labels", scores_field: str = "scores") -> None:
         self.path, self.labels_field, self.scores_field = path, labels_field, scores_field
-        self.files = shards(path)
+        self.files = shard_files(path)
         self.columns: tuple[str, ...] = ()
         rows: list[int] = []
         files: list[int] = []
@@ -87,7 +87,7 @@ class ShardIndex:
         """Changes with the names of the shards and the lists of their row groups."""
         names = "\n".join(file.name for file in self.files)
         parts = (names.encode(), self.rows.tobytes(), self._file.tobytes())
-        return hashlib.blake2b(b"\0".join(parts), digest_size=8).hexdigest()
+        return content_sha256(b"\0".join(parts))[:16]
 
     @cached_property
     def _first(self) -> np.ndarray:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossjem_pl.data.formats.canonical import OPTIONAL, REQUIRED, SCHEMA
-from crossjem_pl.data.formats.files import SHARD_ENDINGS, ending, replacing
+from crossjem_pl.files import SHARD_ENDINGS, ending, replacing
 from crossjem_pl.lists import RankingList
 
 __all__ = ["MANIFEST", "ShardReport", "check_manifest", "generate_shards", "write_shards"]

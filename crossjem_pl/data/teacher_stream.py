@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from crossjem_pl.data.formats.files import shards
 from crossjem_pl.data.formats.rows import Row, read_rows
 from crossjem_pl.data.teacher import SCORES_SCHEMA
+from crossjem_pl.files import shard_files
 from crossjem_pl.lists import RankingList
 
 __all__ = ["merge_scores"]
@@ -32,7 +32,7 @@ def merge_scores(lists: Iterable[RankingList], path: Path) -> Iterator[RankingLi
         ValueError: names file, row and field, for a query out of order, an item that has no score or two, a score
             without an item or that is not a finite number, or queries left over.
     """
-    shards(path)
+    shard_files(path)
     return _merged(lists, path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 import crossjem_pl
-from crossjem_pl.data.formats.files import replacing
 from crossjem_pl.evaluation.classification import (
     Accuracies,
     Kind,
@@ -27,6 +25,8 @@ from crossjem_pl.evaluation.classification import (
     positives,
 )
 from crossjem_pl.evaluation.significance import bootstrap_interval
+from crossjem_pl.files import replacing
+from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 
@@ -38,7 +38,6 @@ __all__ = [
     "read_threshold",
     "threshold_at_precision",
     "threshold_at_recall",
-    "weights_sha256",
     "write_threshold",
 ]
 
@@ -137,7 +136,7 @@ class StoredThreshold:
         figures: see `choose_threshold`.
         data: name of the lists.
         data_sha256: of their ids, texts and labels.
-        weights_sha256: of the ranker, see the function of that name.
+        weights_sha256: of the ranker, see `crossjem_pl.hashing`.
         version: of this package.
     """
 
@@ -293,18 +292,6 @@ def read_threshold(path: str | Path) -> StoredThreshold:
     return StoredThreshold(**{field: content[field] for field in _FIELDS})
 
 
-def weights_sha256(ranker: Ranker) -> str:
-    """SHA-256 of a ranker's kind and of the names, types, shapes and values of its weights.
-
-    It is the same for every folder, device and file layout that the weights come from.
-    """
-    digest = hashlib.sha256(ranker.name.encode())
-    for name, value in sorted(ranker.state_dict().items()):
-        digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def _below(kept: float, values: Tensor) -> float:
     """Half-way from the lowest kept score to the next lower finite one of `values`; `kept` if there is none."""
     lower = values[(values < kept) & values.isfinite()]
@@ -340,10 +327,9 @@ def _accuracies(found: Accuracies, prefix: str) -> dict[str, float]:
 
 
 def _lists_sha256(lists: Sequence[RankingList]) -> str:
-    digest = hashlib.sha256()
-    for one in lists:
-        digest.update(repr((one.query_id, one.query, one.item_ids, one.items, one.labels)).encode())
-    return digest.hexdigest()
+    return content_sha256(
+        repr((one.query_id, one.query, one.item_ids, one.items, one.labels)) for one in lists
+    )
 
 
 def _is_number(value: Any) -> bool:

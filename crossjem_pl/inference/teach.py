@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
+from crossjem_pl.hashing import content_sha256, file_sha256
 from crossjem_pl.inference.reranker import Reranker
 from crossjem_pl.lists import RankingList
 
@@ -120,18 +120,11 @@ def _hash_model(folder: Path) -> str:
     weights = folder / "model.safetensors"
     if not weights.exists():
         return "hub"
-    digest = hashlib.sha256()
-    with weights.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return file_sha256(weights)
 
 
 def _hash_lists(lists: Sequence[RankingList]) -> str:
-    digest = hashlib.sha256()
-    for one in lists:
-        digest.update(repr((one.query_id, one.query, one.item_ids, one.items)).encode())
-    return digest.hexdigest()
+    return content_sha256(repr((one.query_id, one.query, one.item_ids, one.items)) for one in lists)
 
 
 def _check_same(file: Path, provenance: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from crossjem_pl.data.formats.files import ending
+from crossjem_pl.files import ending
 from crossjem_pl.prepare.buckets import Buckets
 from crossjem_pl.prepare.clicks import Columns, GoodClick, read_event
 from crossjem_pl.prepare.hashing import fraction

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossjem_pl.data.formats import write_lists
-from crossjem_pl.data.formats.files import existing, read_lines
+from crossjem_pl.files import existing, read_lines
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.hashing import fraction, one_line
 from crossjem_pl.prepare.manifest import Manifest, fingerprint

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crossjem_pl.data.formats.files import ending, replacing
+from crossjem_pl.files import ending, replacing
 
 __all__ = ["Manifest", "fingerprint"]
 

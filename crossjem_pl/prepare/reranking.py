@@ -16,9 +16,9 @@ from pathlib import Path
 
 from crossjem_pl.data.formats import ReadCounts, write_lists
 from crossjem_pl.data.formats.content import ContentIds
-from crossjem_pl.data.formats.files import ending, existing
 from crossjem_pl.data.formats.mteb import REQUIRED, mteb_lists
 from crossjem_pl.data.formats.rows import JSON_ENDINGS, Row, column_names, read_rows
+from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.hashing import fraction, one_line
 from crossjem_pl.prepare.manifest import Manifest, fingerprint

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossjem_pl.data.formats import ranked
-from crossjem_pl.data.formats.files import ending, existing, read_lines
+from crossjem_pl.files import ending, existing, read_lines
 
 __all__ = ["Candidates", "Grouping", "read_candidates", "run_files"]
 

@@ -17,9 +17,9 @@ from crossjem_pl.evaluation.threshold import (
     read_threshold,
     threshold_at_precision,
     threshold_at_recall,
-    weights_sha256,
     write_threshold,
 )
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT
 from crossjem_pl.rankers.folder import load_ranker, save_ranker

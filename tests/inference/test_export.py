@@ -14,7 +14,7 @@ import onnx
 import pytest
 import torch
 
-from crossjem_pl.evaluation.threshold import weights_sha256
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export import write
 from crossjem_pl.inference.export.backends import BACKENDS

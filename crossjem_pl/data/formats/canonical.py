@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossjem_pl.data.formats.files import ending, replacing
 from crossjem_pl.data.formats.rows import Row
+from crossjem_pl.files import ending, replacing
 from crossjem_pl.lists import RankingList
 
 __all__ = ["CANONICAL_ENDINGS", "OPTIONAL", "REQUIRED", "SCHEMA", "canonical_list", "write_canonical"]

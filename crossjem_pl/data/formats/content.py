@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
 from crossjem_pl.data.formats.counts import ReadCounts
 from crossjem_pl.data.formats.rows import Row
+from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 
 __all__ = ["ContentIds", "content_id", "list_from_texts"]
-
-
-def content_id(text: str) -> str:
-    """20 hexadecimal digits: the 80-bit BLAKE2b digest of the UTF-8 text, exactly as it stands.
-
-    Equal texts have equal ids in every list, file and run of the program.
-    """
-    return hashlib.blake2b(text.encode("utf-8"), digest_size=10).hexdigest()
 
 
 class ContentIds:

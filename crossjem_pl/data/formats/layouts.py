@@ -10,8 +10,8 @@ from pathlib import Path
 from crossjem_pl.data.formats import canonical, columns, mteb
 from crossjem_pl.data.formats.content import ContentIds
 from crossjem_pl.data.formats.counts import ReadCounts
-from crossjem_pl.data.formats.files import shards
 from crossjem_pl.data.formats.rows import Row, column_names, read_rows
+from crossjem_pl.files import shard_files
 from crossjem_pl.lists import RankingList
 
 __all__ = ["LAYOUTS", "detect_layout", "read_lists"]
@@ -70,7 +70,7 @@ def read_lists(
             understood.
     """
     source = Path(path)
-    shards(source)
+    shard_files(source)
     if format not in ("auto", *LAYOUTS):
         raise ValueError(f"unknown format {format!r}; {_understood()}")
     if format == "auto":

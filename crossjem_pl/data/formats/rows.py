@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossjem_pl.data.formats.files import ending, existing, read_chunks, read_lines, shards
+from crossjem_pl.files import ending, existing, read_chunks, read_lines, shard_files
 
 __all__ = ["Row", "column_names", "read_rows"]
 
@@ -130,7 +130,7 @@ def column_names(path: Path) -> list[str]:
         FileNotFoundError: there is no such file.
         ValueError: an ending that is not understood, an empty file, or a malformed first row.
     """
-    first = shards(path)[0]
+    first = shard_files(path)[0]
     if ending(first) == ".parquet":
         with _open_parquet(first) as file:
             return _parquet_columns(first, file)
@@ -150,7 +150,7 @@ def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Ro
         ValueError: names the file and the line or row, for an ending that is not understood, a file without
             rows, and anything malformed.
     """
-    for file in shards(path):
+    for file in shard_files(path):
         yield from _read_file(file, columns)
 
 

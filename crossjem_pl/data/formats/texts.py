@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from crossjem_pl.data.formats.counts import ReadCounts
-from crossjem_pl.data.formats.files import ending, existing, read_lines
 from crossjem_pl.data.formats.rows import JSON_ENDINGS, read_rows
+from crossjem_pl.files import ending, existing, read_lines
 
 __all__ = ["read_texts"]
 

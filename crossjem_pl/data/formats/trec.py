@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from crossjem_pl.data.formats.counts import ReadCounts
-from crossjem_pl.data.formats.files import existing, read_lines, replacing
 from crossjem_pl.data.formats.texts import read_texts
+from crossjem_pl.files import existing, read_lines, replacing
 from crossjem_pl.lists import RankingList
 
 __all__ = [

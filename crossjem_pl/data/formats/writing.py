@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from crossjem_pl.data.formats.canonical import CANONICAL_ENDINGS, write_canonical
-from crossjem_pl.data.formats.files import ending
 from crossjem_pl.data.formats.trec import write_list_qrels, write_list_run
+from crossjem_pl.files import ending
 from crossjem_pl.lists import RankingList
 
 __all__ = ["TARGETS", "target_format", "write_lists"]

@@ -12,10 +12,10 @@ from crossjem_pl.data.formats import LAYOUTS, ReadCounts, detect_layout
 from crossjem_pl.data.formats.canonical import canonical_list
 from crossjem_pl.data.formats.columns import columns_list
 from crossjem_pl.data.formats.content import ContentIds
-from crossjem_pl.data.formats.files import shards
 from crossjem_pl.data.formats.mteb import mteb_lists
 from crossjem_pl.data.formats.rows import Row, read_rows
 from crossjem_pl.data.inspection.problems import Findings
+from crossjem_pl.files import shard_files
 from crossjem_pl.lists import RankingList
 
 __all__ = ["RowReader"]
@@ -65,7 +65,7 @@ class RowReader:
         required, optional = LAYOUTS[self.layout]
         replaced = dict(zip(("labels", "scores"), self._fields, strict=True))
         used = {replaced.get(name, name) for name in (*required, *optional)} - {None}
-        for file in shards(self._path):
+        for file in shard_files(self._path):
             rows = read_rows(file, {name for name in used if name is not None})
             while True:
                 try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EXPORT_FILE", "Description", "file_sha256", "is_export", "read_description"]
+from crossjem_pl.hashing import file_sha256
+
+__all__ = ["EXPORT_FILE", "Description", "is_export", "read_description"]
 
 EXPORT_FILE = "export.json"
 """Its name. A folder that has it is an exported model."""
@@ -92,9 +93,3 @@ def read_description(folder: Path) -> Description:
             f"{path}, field 'format': {content['format']} is unknown to this version; export again"
         )
     return Description(**{field.name: content[field.name] for field in fields(Description)})
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read in parts."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
+from crossjem_pl.hashing import text_keys
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask
 from crossjem_pl.rankers.dual.item_vectors import ItemVectors, Vectors
@@ -187,7 +187,7 @@ class DecoupledRanker(NeuralRanker):
     def _rows(self, encoded: Encoded, texts: Sequence[str], side: Side) -> tuple[TextRows, Ints, Ints]:
         """Rows of the distinct texts, and of every text its row number and key."""
         rows, row = text_rows(encoded.tokens, texts, self.formats[side], self.texts_per_pass)
-        keys = np.fromiter(map(_key, rows.texts), dtype=np.int64, count=len(rows.texts))
+        keys = text_keys(rows.texts)
         return rows, row, keys[row]
 
     def _tokens(self, texts: Sequence[str], side: Side) -> Encoded:
@@ -233,11 +233,6 @@ def check_positions(config: PretrainedConfig, needed: int, what: str) -> None:
         raise ValueError(
             f"{what} needs {needed} positions, the encoder has {available - first_position(config)}"
         )
-
-
-def _key(text: str) -> int:
-    """A 64-bit hash that is the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def _forget_items(module: nn.Module, _: object) -> None:

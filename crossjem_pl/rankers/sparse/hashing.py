@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from crossjem_pl.hashing import text_key
 
 __all__ = ["combined", "word_hash"]
 
@@ -15,8 +16,8 @@ Hashes = NDArray[np.uint64]
 
 @lru_cache(maxsize=1 << 20)
 def word_hash(word: str) -> int:
-    """BLAKE2b of the word's UTF-8 bytes, 64 bits."""
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+    """`text_key` of the word, unsigned."""
+    return text_key(word) % 2**64
 
 
 def combined(first: Hashes, second: Hashes | int) -> Hashes:

@@ -1,5 +1,5 @@
-"""Bytes in and out: gzip, UTF-8 lines with their numbers, folders of shards, and writing whole files or
-none."""
+"""Files in and out: gzip, UTF-8 lines with their numbers, folders of shards, and files that appear whole or not
+at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-__all__ = ["ending", "existing", "read_chunks", "read_lines", "replacing", "shards"]
+__all__ = [
+    "SHARD_ENDINGS",
+    "ending",
+    "existing",
+    "read_chunks",
+    "read_lines",
+    "replacing",
+    "replacing_path",
+    "shard_files",
+]
 
 SHARD_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -37,7 +46,7 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
     return found
 
 
-def shards(path: Path) -> list[Path]:
+def shard_files(path: Path) -> list[Path]:
     """The files of a source: the file itself, or the shards of a folder in sorted order.
 
     Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a
@@ -131,21 +140,35 @@ def read_chunks(path: Path, size: int = 1 << 20) -> Iterator[str]:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A binary stream that becomes `path` when the block ends without an error, and leaves nothing otherwise.
 
-    The bytes go to a hidden temporary name in the same folder (made if missing) and are renamed at the end.
-    With a name that ends in .gz they are compressed; equal content gives equal bytes (no time stamp, no name
+    With a name that ends in .gz the bytes are compressed; equal content gives equal bytes (no time stamp, no name
     inside).
+
+    Raises:
+        ValueError: `path` is a folder.
+    """
+    with replacing_path(path) as temporary, temporary.open("xb") as raw:
+        if path.suffix.lower() == ".gz":
+            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                yield packed  # type: ignore[misc]  # a GzipFile is no BinaryIO to typeshed
+        else:
+            yield raw
+
+
+@contextmanager
+def replacing_path(path: Path) -> Iterator[Path]:
+    """A hidden temporary name beside `path`, for writers that open files themselves (SQLite, ONNX).
+
+    The folder is made if it is missing. When the block ends without an error, the file of the temporary name is
+    flushed to the disk and renamed to `path`; otherwise it is removed.
     """
     if path.is_dir():
         raise ValueError(f"{path}: expected the name of a file to write, got a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        with temporary.open("xb") as raw:
-            if path.suffix.lower() == ".gz":
-                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]  # a GzipFile is no BinaryIO to typeshed
-            else:
-                yield raw
+        yield temporary
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
