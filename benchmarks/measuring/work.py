@@ -37,7 +37,6 @@ from crossjem_pl.rankers.dual.colbert import ColBERT
 from crossjem_pl.rankers.dual.decoupled import DecoupledBatch
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pairwise.context_attention import group
-from crossjem_pl.rankers.pairwise.monobert import PairBatch
 from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
 from crossjem_pl.rankers.pairwise.setencoder import SetBatch
 from crossjem_pl.rankers.pairwise.sharedquery import SharedQueryBatch
@@ -116,8 +115,7 @@ def ranker_work(ranker: Ranker, lists: Sequence[RankingList]) -> Work | None:
     if isinstance(ranker, CrossJEM):
         return _joint(ranker, batch)
     if isinstance(ranker, MonoBERT):
-        assert isinstance(batch, PairBatch)
-        return pair_work(shape_of(ranker.encoder_config), [_size(group) for group in batch.groups])
+        return pair_work(shape_of(ranker.encoder_config), [_size(run) for run in batch.runs])
     if isinstance(ranker, SetEncoder):
         return _set(ranker, batch)
     if isinstance(ranker, SharedQuery):

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.inference import RankedItem, Reranker
-from crossjem_pl.rankers.explanations import Explanation
+from crossjem_pl.rankers.base import Explanation
 
 __all__ = ["add_arguments", "run"]
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from crossjem_pl.inference.export.ranker import load_backend
 from crossjem_pl.inference.variants import Precision
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.explanations import Explanation
+from crossjem_pl.rankers.base import Explanation, Ranker
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import TokenizedList

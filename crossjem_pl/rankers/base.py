@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.explanations import Explanation
 
-__all__ = ["RANKERS", "Batch", "Ranker", "TensorRecord", "init_arguments", "item_mask", "register"]
+__all__ = [
+    "RANKERS",
+    "Batch",
+    "Explanation",
+    "Ranker",
+    "TensorRecord",
+    "TokenContribution",
+    "init_arguments",
+    "into_slots",
+    "item_mask",
+    "register",
+]
 
 
 class TensorRecord:
@@ -54,11 +64,40 @@ class Batch(TensorRecord):
         item_mask: bool [lists, max_items], True where there is an item, False on padding.
         truncated_items: items of this batch that lost tokens to a length limit.
         truncated_queries: queries of this batch that lost tokens to a length limit.
+        runs: the inputs of each run of the ranker's network, for rankers that define `score_run`.
+        slots: int64 [all outputs of all runs, one run after another], the place of each output in the flattened
+            [lists, max_items]; outputs of padding have the place `item_mask.numel()`, which is cut off.
     """
 
     item_mask: Tensor
     truncated_items: int
     truncated_queries: int
+    runs: list[dict[str, Tensor]] = field(default_factory=list, kw_only=True)
+    slots: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), kw_only=True)
+
+
+@dataclass(frozen=True)
+class TokenContribution:
+    """What one token adds to one item's score.
+
+    Args:
+        token: the word piece.
+        part: whether it belongs to the item, the query, is a special token, or the classifier's bias.
+        value: what it adds, in units of the score.
+    """
+
+    token: str
+    part: Literal["item", "query", "special", "bias"]
+    value: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An item's score and the contributions that sum to it (to float32 rounding)."""
+
+    item: str
+    score: float
+    contributions: tuple[TokenContribution, ...]
 
 
 class Ranker(nn.Module, ABC):
@@ -67,7 +106,11 @@ class Ranker(nn.Module, ABC):
     A subclass calls `super().__init__(dict_of_its_own_init_arguments)`; the dict must be JSON serialisable,
     and `cls(**init_args)` must build an equal architecture: it is what a model folder stores.
 
-    `collate` runs in DataLoader workers: it reads only CPU state (tokenizer, limits) and never the weights.
+    `collate` runs in DataLoader workers: it reads only CPU state (tokenizer, limits) and never the weights. It
+    makes every index, padded; the network computes on tensors only.
+
+    A ranker whose scores come from a network defines `score_run` and `run_axes`: what is trained is then what is
+    compiled and exported. Any other ranker defines `forward`.
     """
 
     name: ClassVar[str]
@@ -85,9 +128,27 @@ class Ranker(nn.Module, ABC):
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         """Tokenises `lists` into one batch. Pure CPU; the object that is bound must be picklable."""
 
-    @abstractmethod
     def forward(self, batch: Any) -> Tensor:
         """Scores, float32 [lists, max_items]; entries where `batch.item_mask` is False are 0."""
+        return into_slots([self.score_run(**run) for run in batch.runs], batch.slots, batch.item_mask)
+
+    def score_run(self, *args: Any, **tensors: Any) -> Tensor:
+        """The network: the outputs of one run, float32 [n], one for each of the run's `slots`, from its inputs by name.
+
+        It reads tensors only: no size and no branch depends on a tensor's value, so that it can be compiled as a
+        whole and exported.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither score_run nor forward")
+
+    @property
+    def run_axes(self) -> dict[str, tuple[str, ...]]:
+        """For each input of `score_run`, in order, the names of its axes; axes of one name have one size."""
+        raise NotImplementedError(f"{type(self).__name__} defines no run_axes")
+
+    @classmethod
+    def can_be_exported(cls) -> bool:
+        """Whether other runtimes can run this ranker: whether it defines `score_run`."""
+        return cls.score_run is not Ranker.score_run
 
     def index_items(self, items: Iterable[str]) -> None:
         """Learns the item corpus before scoring, for rankers with corpus statistics (BM25)."""
@@ -155,6 +216,19 @@ def item_mask(lists: Sequence[RankingList]) -> Tensor:
         raise ValueError("collate needs at least one list")
     counts = torch.tensor([len(one) for one in lists])
     return torch.arange(int(counts.max()))[None, :] < counts[:, None]
+
+
+def into_slots(outputs: Sequence[Tensor], slots: Tensor, mask: Tensor) -> Tensor:
+    """Scores, float32, in the shape of `mask`: the outputs of all runs at their `slots`, 0 elsewhere.
+
+    Args:
+        outputs: float32 [n] of each run.
+        slots: int64 [all n], see `Batch`.
+        mask: bool [lists, max_items].
+    """
+    values = torch.cat(list(outputs)) if len(outputs) != 1 else outputs[0]
+    flat = torch.zeros(mask.numel() + 1, dtype=torch.float32, device=values.device)
+    return flat.index_copy(0, slots, values)[:-1].view(mask.shape)
 
 
 def init_arguments(scope: dict[str, Any], options: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-__all__ = ["Exportable", "TensorPart", "into_slots"]
+__all__ = ["Exportable", "TensorPart"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,3 @@ class Exportable(ABC):
     @abstractmethod
     def tensor_scores(self, batch: Any, outputs: Sequence[Tensor]) -> Tensor:
         """Scores, float32 [lists, max_items], from the outputs of the runs."""
-
-
-def into_slots(scores: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
-    """`scores` float32 [n] at the places `slots` int64 [n] of a flattened zero tensor of the shape of `mask`."""
-    flat = torch.zeros(mask.numel(), dtype=torch.float32, device=scores.device)
-    return flat.index_copy(0, slots, scores).view(mask.shape)

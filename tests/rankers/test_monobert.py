@@ -82,10 +82,10 @@ def test_pairs_per_pass_does_not_change_the_scores(pairs_per_pass: int, tmp_path
     ranker = MonoBERT(folder, **LIMITS, pairs_per_pass=pairs_per_pass).eval()
     batch = ranker.collate(lists)
     pairs = sum(map(len, lists))
-    assert [len(group["input_ids"]) for group in batch.groups] == [
+    assert [len(group["input_ids"]) for group in batch.runs] == [
         min(pairs_per_pass, pairs - first) for first in range(0, pairs, pairs_per_pass)
     ]
-    widths = [group["input_ids"].shape[1] for group in batch.groups]
+    widths = [group["input_ids"].shape[1] for group in batch.runs]
     assert widths == sorted(widths), "pairs of similar length go together"
     for a, b in zip(scores(ranker, lists), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
@@ -99,7 +99,7 @@ def test_pairs_are_cut_and_counted(tmp_path: Path) -> None:
     vocabulary = ranker.tokenizer.hf.get_vocab()
     short = [vocabulary[token] for token in ("[CLS]", "red", "shoe", "[SEP]", "lamp", "[SEP]")]
     long = [vocabulary[token] for token in ("[CLS]", "red", "shoe", "[SEP]", "car", "dog", "cat", "[SEP]")]
-    (group,) = batch.groups
+    (group,) = batch.runs
     assert group["input_ids"].tolist() == [[*short, 0, 0], long]
     assert group["attention_mask"].tolist() == [[1] * 6 + [0] * 2, [1] * 8]
     assert group["token_type_ids"].tolist() == [[0] * 4 + [1] * 2 + [0] * 2, [0] * 4 + [1] * 4]

@@ -12,8 +12,7 @@ from torch import Tensor
 from crossjem_pl.inference.export.backends import find_backend
 from crossjem_pl.inference.export.description import Description, is_export, read_description
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import RANKERS, Batch, Ranker
-from crossjem_pl.rankers.explanations import Explanation
+from crossjem_pl.rankers.base import RANKERS, Batch, Explanation, Ranker
 from crossjem_pl.rankers.exportable import Exportable
 from crossjem_pl.rankers.folder import load_ranker
 
@@ -44,8 +43,6 @@ class ExportedRanker(Ranker):
         self, shell: Ranker, folder: Path, description: Description, precision: str = "float32"
     ) -> None:
         super().__init__(shell.init_args)
-        if not isinstance(shell, Exportable):
-            raise ValueError(f"{shell.name} is not a ranker that can be exported")
         backend = find_backend(description.backend)
         if precision not in backend.precisions:
             raise ValueError(
@@ -57,7 +54,7 @@ class ExportedRanker(Ranker):
         self.description = description
         # its methods, not the module: its empty weights are no part of this one
         self._collate, self._one_pass_items = shell.collate, shell.one_pass_items
-        self._inputs, self._scores = shell.tensor_inputs, shell.tensor_scores
+        self._inputs = shell.tensor_inputs if isinstance(shell, Exportable) else None
         self._session = backend.open(folder, precision, torch.get_num_threads())
         digest = "".join(description.files[name] for name in sorted(description.files))
         self.register_buffer("graph_sha256", torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8))
@@ -66,9 +63,12 @@ class ExportedRanker(Ranker):
         return self._collate(lists)
 
     def forward(self, batch: Any) -> Tensor:
-        runs = self._inputs(batch)
-        outputs = [self._session({name: x.numpy() for name, x in one.items()}) for one in runs]
-        return self._scores(batch, [torch.from_numpy(scores) for scores in outputs])
+        if self._inputs is not None:
+            batch.runs, batch.slots = self._inputs(batch), batch.item_slot
+        return super().forward(batch)
+
+    def score_run(self, **tensors: Tensor) -> Tensor:
+        return torch.from_numpy(self._session({name: tensor.numpy() for name, tensor in tensors.items()}))
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
         return self._one_pass_items(ranking_list)
@@ -102,7 +102,7 @@ def load_exported(folder: str | Path, precision: str = "float32") -> ExportedRan
         raise ValueError(
             f"{folder}: unknown ranker {description.ranker!r}; there are {', '.join(sorted(RANKERS))}"
         )
-    if not issubclass(RANKERS[description.ranker], Exportable):
+    if not _exportable(RANKERS[description.ranker]):
         raise ValueError(f"{folder}: {description.ranker} is not a ranker that can be exported")
     with torch.device("meta"):
         shell = RANKERS[description.ranker].from_folder(str(folder), description.init_args)
@@ -141,3 +141,7 @@ def load_backend(
     if device is not None and torch.device(device).type != "cpu":
         raise ValueError(f"{name}: exported models run on the CPU, not on {device}")
     return load_exported(name, precision), "cpu"
+
+
+def _exportable(ranker: type[Ranker]) -> bool:
+    return ranker.can_be_exported() or issubclass(ranker, Exportable)

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
@@ -52,8 +53,10 @@ def export_ranker(
             folder holds something else than an export.
     """
     backend = find_backend(to)
-    if not isinstance(ranker, Exportable):
-        able = sorted(name for name, kind in RANKERS.items() if issubclass(kind, Exportable))
+    if not (isinstance(ranker, Exportable) or ranker.can_be_exported()):
+        able = sorted(
+            name for name, kind in RANKERS.items() if kind.can_be_exported() or issubclass(kind, Exportable)
+        )
         raise ValueError(f"{ranker.name} cannot be exported; {' and '.join(able)} can")
     for module in ("onnx", "onnxscript", *backend.packages):
         extra(module)
@@ -101,15 +104,19 @@ def _cleared(folder: Path) -> Path:
 
 
 def _write_graph(ranker: Ranker, path: Path) -> None:
-    assert isinstance(ranker, Exportable)
-    part = ranker.tensor_part()
-    device = next(part.module.parameters()).device
-    batch = ranker.collate(list(simulate(3, 150, seed=0))).to(device)
-    example = _without_ones(ranker.tensor_inputs(batch)[0], part.axes)
-    axes = {name: dict(enumerate(part.axes[name])) for name in example}
+    device = next(ranker.parameters()).device
+    batch: Any = ranker.collate(list(simulate(3, 150, seed=0))).to(device)
+    module: nn.Module
+    if isinstance(ranker, Exportable):
+        part = ranker.tensor_part()
+        module, names, run = part.module, part.axes, ranker.tensor_inputs(batch)[0]
+    else:
+        module, names, run = _Network(ranker), ranker.run_axes, batch.runs[0]
+    example = _without_ones(run, names)
+    axes: Any = {name: dict(enumerate(names[name])) for name in example}
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
-            part.module,
+            module,
             (),
             kwargs=example,
             dynamic_shapes=axes,
@@ -120,6 +127,17 @@ def _write_graph(ranker: Ranker, path: Path) -> None:
         )
         assert program is not None
         program.save(str(path), external_data=False)
+
+
+class _Network(nn.Module):
+    """`Ranker.score_run` as the forward pass of a module."""
+
+    def __init__(self, ranker: Ranker) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.forward = (
+            ranker.score_run
+        )  # not a method that calls it: the exporter reads the names of its arguments
 
 
 def _without_ones(inputs: dict[str, Tensor], axes: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import init_arguments, item_mask, register
+from crossjem_pl.rankers.base import (
+    Explanation,
+    TokenContribution,
+    init_arguments,
+    into_slots,
+    item_mask,
+    register,
+)
 from crossjem_pl.rankers.crossjem import heads
 from crossjem_pl.rankers.crossjem.attention import item_attention
 from crossjem_pl.rankers.crossjem.batch import JointBatch, UnionAttention, UnionPositions, joint_batch
@@ -21,8 +28,7 @@ from crossjem_pl.rankers.crossjem.item_layers import ItemLayers
 from crossjem_pl.rankers.crossjem.joint_graph import joint_axes, joint_part, place_in_segment
 from crossjem_pl.rankers.crossjem.split_layers import SplitLayers
 from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, first_position, load_encoder
-from crossjem_pl.rankers.explanations import Explanation, TokenContribution
-from crossjem_pl.rankers.exportable import Exportable, TensorPart, into_slots
+from crossjem_pl.rankers.exportable import Exportable, TensorPart
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pairwise.packed_attention import pack
 from crossjem_pl.text import PassOrder, Ragged, leading_items, length_runs, plan_passes
@@ -219,7 +225,7 @@ class CrossJEM(NeuralRanker, Exportable):
         return [{name: value for name in self._axes() if (value := inputs[name]) is not None}]
 
     def tensor_scores(self, batch: JointBatch, outputs: Sequence[Tensor]) -> Tensor:
-        return into_slots(outputs[0], batch.item_slot, batch.item_mask)
+        return into_slots(outputs, batch.item_slot, batch.item_mask)
 
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack
@@ -16,31 +15,14 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
-from crossjem_pl.rankers.exportable import Exportable, TensorPart, into_slots
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.public import PublicFolders, length_limit, require_safetensors
 
-__all__ = ["MonoBERT", "PairBatch"]
-
-
-@dataclass
-class PairBatch(Batch):
-    """Pairs `[CLS] query [SEP] item [SEP]`, sorted by length and cut into groups of similar length.
-
-    RoBERTa-like tokenizers put two separators between query and item, and so do these pairs.
-
-    Args:
-        groups: dicts of `input_ids`, `attention_mask`, `token_type_ids`, int64 [pairs of the group, length].
-        slots: int64 [all pairs], place of each pair in the flattened [lists, max_items], in the groups'
-            order.
-    """
-
-    groups: list[dict[str, Tensor]]
-    slots: Tensor
+__all__ = ["MonoBERT"]
 
 
 @register
-class MonoBERT(NeuralRanker, PublicFolders, Exportable):
+class MonoBERT(NeuralRanker, PublicFolders):
     """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item
     [SEP]`.
 
@@ -120,7 +102,11 @@ class MonoBERT(NeuralRanker, PublicFolders, Exportable):
         half = (length_limit(folder) - 4) // 2
         return cls(str(folder), max_query_tokens=half, max_item_tokens=half)
 
-    def collate(self, lists: Sequence[RankingList]) -> PairBatch:
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
+        """Pairs `[CLS] query [SEP] item [SEP]`, sorted by length and cut into runs of similar length.
+
+        RoBERTa-like tokenizers put two separators between query and item, and so do these pairs.
+        """
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         if self.item_order == "alphabetical":
@@ -131,10 +117,10 @@ class MonoBERT(NeuralRanker, PublicFolders, Exportable):
         order = np.argsort(lengths, kind="stable")
         query_rows = queries.tokens.padded(0)
         item_rows = items.tokens.padded(0)
-        groups = []
+        runs = []
         for first in range(0, len(order), self.pairs_per_pass):
             chosen = order[first : first + self.pairs_per_pass]
-            groups.append(
+            runs.append(
                 self._pairs(
                     query_rows[list_of_item[chosen]],
                     query_length[chosen],
@@ -143,21 +129,20 @@ class MonoBERT(NeuralRanker, PublicFolders, Exportable):
                 )
             )
         slots = np.flatnonzero(mask.numpy().ravel())[order]
-        return PairBatch(mask, items.truncated, queries.truncated, groups, torch.from_numpy(slots))
+        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=torch.from_numpy(slots))
 
-    def forward(self, batch: PairBatch) -> Tensor:
-        part = _PairGraph(self.model)
-        return self.tensor_scores(batch, [part(**group) for group in batch.groups])
+    def score_run(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """The classifier's logit of each pair, float32 [pairs], from int64 [pairs, length]."""
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, **segments)
+        return output.logits[:, 0].float()
 
-    def tensor_part(self) -> TensorPart:
+    @property
+    def run_axes(self) -> dict[str, tuple[str, ...]]:
         names = ["input_ids", "attention_mask", *(["token_type_ids"] if self._segments else [])]
-        return TensorPart(_PairGraph(self.model), dict.fromkeys(names, ("pairs", "pair_tokens")))
-
-    def tensor_inputs(self, batch: PairBatch) -> list[dict[str, Tensor]]:
-        return batch.groups
-
-    def tensor_scores(self, batch: PairBatch, outputs: Sequence[Tensor]) -> Tensor:
-        return into_slots(torch.cat(list(outputs)), batch.slots, batch.item_mask)
+        return dict.fromkeys(names, ("pairs", "pair_tokens"))
 
     @cached_property
     def _alphabetical_ranks(self) -> np.ndarray:
@@ -195,19 +180,3 @@ class MonoBERT(NeuralRanker, PublicFolders, Exportable):
             inside = (column >= item_start) & (column < lengths[:, None])
             group["token_type_ids"] = torch.from_numpy(inside.astype(np.int64))
         return group
-
-
-class _PairGraph(nn.Module):
-    """A sequence classifier with one label whose output is its logit, float32 [pairs]."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids
-        return self.model(**inputs).logits[:, 0].float()

@@ -18,11 +18,9 @@ class PromptBatch(Batch):
 
     Args:
         groups: dicts of `input_ids` and `attention_mask`, int64 [prompts of the group, length].
-        slots: int64 [all prompts], place of each in the flattened [lists, max_items], in the groups' order.
     """
 
     groups: list[dict[str, Tensor]]
-    slots: Tensor
 
 
 def in_place(scores: Tensor, batch: PromptBatch) -> Tensor:

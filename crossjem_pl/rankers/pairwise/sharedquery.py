@@ -12,11 +12,17 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.base import (
+    Batch,
+    Explanation,
+    TokenContribution,
+    init_arguments,
+    item_mask,
+    register,
+)
 from crossjem_pl.rankers.crossjem.heads import JointTokens, QueryHead
 from crossjem_pl.rankers.crossjem.segments import segment_mean
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.explanations import Explanation, TokenContribution
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pairwise.context_attention import Groups, attend, attend_with_context, group
 from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack

@@ -98,7 +98,7 @@ class T5Ranker(NeuralRanker):
         prompts = joined(before_query, queries.tokens.take(list_of_item), before_item, items.tokens, end)
         groups, order = length_groups(prompts, self.pairs_per_pass, self.tokenizer.hf.pad_token_id or 0)
         slots = torch.from_numpy(np.flatnonzero(mask.numpy().ravel())[order])
-        return PromptBatch(mask, items.truncated, queries.truncated, groups, slots)
+        return PromptBatch(mask, items.truncated, queries.truncated, groups, slots=slots)
 
     def states(self, group: dict[str, Tensor]) -> Tensor:
         """The encoder's states of a group of prompts, [prompts, length, width]."""
