@@ -16,7 +16,6 @@ from rich.table import Table
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.evaluation.threshold import write_threshold
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export.backends import BACKENDS
@@ -24,6 +23,7 @@ from crossjem_pl.inference.export.comparison import Comparison, compare_models
 from crossjem_pl.inference.export.description import Description
 from crossjem_pl.inference.export.write import export_ranker
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.threshold import write_threshold
 
 __all__ = ["add_arguments", "run"]
 

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.data.formats import read_lists
-from crossjem_pl.evaluation.threshold import StoredThreshold, choose_threshold, write_threshold
+from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
+from crossjem_pl.rankers.threshold import StoredThreshold, write_threshold
 
 __all__ = ["add_arguments", "run"]
 
@@ -67,6 +68,7 @@ def run(args: argparse.Namespace) -> None:
         target=args.precision if args.precision is not None else 0.8 if args.keep is None else args.keep,
         relevant_from=args.relevant_from,
         data=args.lists.name,
+        score_precision=reranker.precision,
     )
     path = write_threshold(stored, args.model)
     console = wide_console()

@@ -1,13 +1,10 @@
-"""One score for all queries at which items are kept: how it is chosen, how well it does, how it is stored."""
+"""One score for all queries at which items are kept: how it is chosen and how well it does."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,26 +22,16 @@ from crossjem_pl.evaluation.classification import (
     positives,
 )
 from crossjem_pl.evaluation.significance import bootstrap_interval
-from crossjem_pl.files import replacing
 from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.threshold import Rule, StoredThreshold, pass_limits
 
 __all__ = [
-    "THRESHOLD_FILE",
-    "Rule",
-    "StoredThreshold",
     "choose_threshold",
-    "read_threshold",
     "threshold_at_precision",
     "threshold_at_recall",
-    "write_threshold",
 ]
-
-Rule = Literal["keep", "precision"]
-
-THRESHOLD_FILE = "threshold.json"
-"""Its name in a model folder."""
 
 _ROUNDING = 1e-9
 _KINDS: tuple[Kind, ...] = ("positive", "negative", "overall")
@@ -119,53 +106,6 @@ def threshold_at_precision(
     return _below(float(values[int(reached[-1])]), values)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredThreshold:
-    """A threshold with what it was chosen for, what it rests on, and how well it does there.
-
-    Args:
-        threshold: items with a score (before any activation) of at least this are kept.
-        rule: "keep": the highest that keeps `target` of the positives, mean over the lists; "precision": the
-            lowest at which `target` of the kept items are positive.
-        target: of the rule.
-        relevant_from: the lowest label of a positive.
-        lists: labelled lists that it was chosen on.
-        lists_without_positives: of these; they count in the negative accuracy and the precision only.
-        positives: items of these lists with a label of at least `relevant_from`.
-        negatives: the other items.
-        figures: see `choose_threshold`.
-        data: name of the lists.
-        data_sha256: of their ids, texts and labels.
-        weights_sha256: of the ranker, see `crossjem_pl.hashing`.
-        version: of this package.
-    """
-
-    threshold: float
-    rule: Rule
-    target: float
-    relevant_from: float
-    lists: int
-    lists_without_positives: int
-    positives: int
-    negatives: int
-    figures: dict[str, float | None]
-    data: str
-    data_sha256: str
-    weights_sha256: str
-    version: str
-
-    @property
-    def meaning(self) -> str:
-        """What it was chosen for, in words."""
-        if self.rule == "keep":
-            return f"keeps {self.target:.4g} of a query's relevant items on average"
-        return f"has a precision of {self.target:.4g}"
-
-    def fits(self, ranker: Ranker) -> bool:
-        """Whether the ranker has the weights that the threshold was chosen for."""
-        return self.weights_sha256 == weights_sha256(ranker)
-
-
 def choose_threshold(
     lists: Sequence[RankingList],
     scores: Sequence[Tensor],
@@ -175,6 +115,7 @@ def choose_threshold(
     target: float = 0.8,
     relevant_from: float = 1,
     data: str = "",
+    score_precision: str = "float32",
     seed: int = 0,
 ) -> StoredThreshold:
     """Chooses a threshold on labelled lists and measures it there.
@@ -198,8 +139,8 @@ def choose_threshold(
     Args:
         lists: with labels.
         scores: float [items] for each list: the ranker's own scores, in the items' order.
-        ranker: what has scored; only its weights are read.
-        rule, target, relevant_from, data: see `StoredThreshold`.
+        ranker: what has scored; its weights and its limits of a pass are read.
+        rule, target, relevant_from, data, score_precision: see `StoredThreshold`.
         seed: of the bootstrap.
 
     Raises:
@@ -254,42 +195,9 @@ def choose_threshold(
         _lists_sha256(lists),
         weights_sha256(ranker),
         crossjem_pl.__version__,
+        score_precision,
+        pass_limits(ranker),
     )
-
-
-def write_threshold(stored: StoredThreshold, folder: str | Path) -> Path:
-    """Writes `threshold.json` into a model folder, over an earlier one; returns its path.
-
-    Raises:
-        FileNotFoundError: if there is no such folder.
-    """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(f"no model folder {folder}")
-    path = Path(folder) / THRESHOLD_FILE
-    with replacing(path) as file:
-        text = json.dumps(asdict(stored), indent=2, ensure_ascii=False, allow_nan=False)
-        file.write(f"{text}\n".encode())
-    return path
-
-
-def read_threshold(path: str | Path) -> StoredThreshold:
-    """Reads a `threshold.json`. Whether it is the right one for a ranker, `StoredThreshold.fits` tells.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: naming the file and field, for one that is not of this form.
-    """
-    path = Path(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
-    for field, fine in _FIELDS.items():
-        if field not in content or not fine(content[field]):
-            raise ValueError(f"{path}, field {field!r}: {content.get(field)!r} is not what belongs there")
-    return StoredThreshold(**{field: content[field] for field in _FIELDS})
 
 
 def _below(kept: float, values: Tensor) -> float:
@@ -330,34 +238,3 @@ def _lists_sha256(lists: Sequence[RankingList]) -> str:
     return content_sha256(
         repr((one.query_id, one.query, one.item_ids, one.items, one.labels)) for one in lists
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "threshold": _is_number,
-    "rule": lambda value: value in ("keep", "precision"),
-    "target": _is_number,
-    "relevant_from": _is_number,
-    "lists": _is_count,
-    "lists_without_positives": _is_count,
-    "positives": _is_count,
-    "negatives": _is_count,
-    "figures": lambda value: (
-        isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
-    ),
-    "data": _is_text,
-    "data_sha256": _is_text,
-    "weights_sha256": _is_text,
-    "version": _is_text,
-}

@@ -20,8 +20,8 @@ from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import TokenizedList
 
 if TYPE_CHECKING:
-    from crossjem_pl.evaluation.threshold import StoredThreshold
     from crossjem_pl.inference.optimize import Bounds, OptimizeReport
+    from crossjem_pl.rankers.threshold import StoredThreshold
     from crossjem_pl.text.token_store import TokenStore
 
 __all__ = ["Activation", "RankedId", "RankedItem", "Reranker"]
@@ -140,7 +140,7 @@ class Reranker:
         """
         save_ranker(self.ranker, folder)
         if self._stored is not None and self._stored.fits(self.ranker):
-            from crossjem_pl.evaluation.threshold import write_threshold
+            from crossjem_pl.rankers.threshold import write_threshold
 
             write_threshold(self._stored, folder)
 
@@ -466,7 +466,7 @@ def _stored_threshold(name: str) -> StoredThreshold | None:
         if not isinstance(found, str):
             return None
         path = Path(found)
-    from crossjem_pl.evaluation.threshold import (
+    from crossjem_pl.rankers.threshold import (
         read_threshold,
     )  # brings pandas and scipy, which ranking needs not
 

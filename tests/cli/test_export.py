@@ -10,11 +10,12 @@ import torch
 from crossjem_pl.cli import export as command
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_lists
-from crossjem_pl.evaluation.threshold import choose_threshold, write_threshold
+from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export import write
 from crossjem_pl.rankers import DPR, MonoBERT, Ranker
 from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.rankers.threshold import write_threshold
 from tests.conftest import example_lists
 
 

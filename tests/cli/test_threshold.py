@@ -11,10 +11,10 @@ import torch
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_list_qrels, write_list_run, write_lists
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.evaluation.threshold import THRESHOLD_FILE, read_threshold
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, QueryHead
 from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.rankers.threshold import THRESHOLD_FILE, read_threshold
 from tests.conftest import example_lists
 from tests.rankers.literal import sharpened
 

@@ -10,19 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from crossjem_pl.evaluation.threshold import (
-    THRESHOLD_FILE,
-    StoredThreshold,
-    choose_threshold,
-    read_threshold,
-    threshold_at_precision,
-    threshold_at_recall,
-    write_threshold,
-)
+from crossjem_pl.evaluation.threshold import choose_threshold, threshold_at_precision, threshold_at_recall
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from crossjem_pl.rankers.threshold import THRESHOLD_FILE, StoredThreshold, read_threshold, write_threshold
 from tests.conftest import example_lists
 from tests.evaluation.test_classification import Lists, random_lists, tensors
 

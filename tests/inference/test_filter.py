@@ -10,10 +10,11 @@ import huggingface_hub
 import pytest
 import torch
 
-from crossjem_pl.evaluation.threshold import THRESHOLD_FILE, choose_threshold, read_threshold, write_threshold
+from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, QueryHead
+from crossjem_pl.rankers.threshold import THRESHOLD_FILE, read_threshold, write_threshold
 from tests.conftest import example_lists
 from tests.rankers.literal import sharpened
 

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.evaluation.threshold import THRESHOLD_FILE
 from crossjem_pl.hashing import file_sha256, weights_sha256
 from crossjem_pl.inference.export.backends import BACKENDS, find_backend
 from crossjem_pl.inference.export.description import EXPORT_FILE, Description
 from crossjem_pl.inference.export.extra import extra
 from crossjem_pl.rankers.base import RANKERS, Ranker
 from crossjem_pl.rankers.exportable import Exportable
+from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 
 __all__ = ["OPSET", "export_ranker"]
 

@@ -1,0 +1,149 @@
+"""`threshold.json` of a model folder: the score from which items are kept, and what it was chosen for."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from crossjem_pl.files import replacing
+from crossjem_pl.hashing import weights_sha256
+from crossjem_pl.rankers.base import Ranker
+
+__all__ = ["THRESHOLD_FILE", "Rule", "StoredThreshold", "pass_limits", "read_threshold", "write_threshold"]
+
+Rule = Literal["keep", "precision"]
+
+THRESHOLD_FILE = "threshold.json"
+"""Its name in a model folder."""
+
+_LIMITS = ("max_items_per_pass", "max_union_tokens", "pass_order")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredThreshold:
+    """A threshold with what it was chosen for, what it rests on, and how well it does there.
+
+    Args:
+        threshold: items with a score (before any activation) of at least this are kept.
+        rule: "keep": the highest that keeps `target` of the positives, mean over the lists; "precision": the
+            lowest at which `target` of the kept items are positive.
+        target: of the rule.
+        relevant_from: the lowest label of a positive.
+        lists: labelled lists that it was chosen on.
+        lists_without_positives: of these; they count in the negative accuracy and the precision only.
+        positives: items of these lists with a label of at least `relevant_from`.
+        negatives: the other items.
+        figures: see `choose_threshold`.
+        data: name of the lists.
+        data_sha256: of their ids, texts and labels.
+        weights_sha256: of the ranker, see the function of that name.
+        version: of this package.
+        score_precision: in which the scores were computed.
+        pass_limits: of the ranker, see `pass_limits`; None in files of version 0.1.
+    """
+
+    threshold: float
+    rule: Rule
+    target: float
+    relevant_from: float
+    lists: int
+    lists_without_positives: int
+    positives: int
+    negatives: int
+    figures: dict[str, float | None]
+    data: str
+    data_sha256: str
+    weights_sha256: str
+    version: str
+    score_precision: str = "float32"
+    pass_limits: dict[str, Any] | None = field(default=None)
+
+    @property
+    def meaning(self) -> str:
+        """What it was chosen for, in words."""
+        if self.rule == "keep":
+            return f"keeps {self.target:.4g} of a query's relevant items on average"
+        return f"has a precision of {self.target:.4g}"
+
+    def of_folder(self, ranker: Ranker) -> StoredThreshold:
+        """This threshold as it was read with the ranker of its folder: a file of version 0.1 gets its pass limits."""
+        return self if self.pass_limits is not None else replace(self, pass_limits=pass_limits(ranker))
+
+    def fits(self, ranker: Ranker) -> bool:
+        """Whether the ranker has the weights that the threshold was chosen for."""
+        return self.weights_sha256 == weights_sha256(ranker)
+
+    def fits_scores(self, ranker: Ranker, precision: str) -> bool:
+        """Whether the ranker's scores in this precision are those that the threshold was chosen on."""
+        return precision == self.score_precision and self.pass_limits in (None, pass_limits(ranker))
+
+
+def pass_limits(ranker: Ranker) -> dict[str, Any]:
+    """The init arguments by which a joint ranker splits long lists into passes, which decide their scores."""
+    return {name: ranker.init_args[name] for name in _LIMITS if name in ranker.init_args}
+
+
+def write_threshold(stored: StoredThreshold, folder: str | Path) -> Path:
+    """Writes `threshold.json` into a model folder, over an earlier one; returns its path.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"no model folder {folder}")
+    path = Path(folder) / THRESHOLD_FILE
+    with replacing(path) as file:
+        text = json.dumps(asdict(stored), indent=2, ensure_ascii=False, allow_nan=False)
+        file.write(f"{text}\n".encode())
+    return path
+
+
+def read_threshold(path: str | Path) -> StoredThreshold:
+    """Reads a `threshold.json`. Whether it is the right one for a ranker, `StoredThreshold.fits` tells.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: naming the file and field, for one that is not of this form.
+    """
+    path = Path(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    for name, valid in _VALID.items():
+        if name not in content and name in ("score_precision", "pass_limits"):
+            continue  # version 0.1 did not write them
+        if name not in content or not valid(content[name]):
+            raise ValueError(f"{path}, field {name!r}: {content.get(name)!r} is not what belongs there")
+    return StoredThreshold(**{name: content[name] for name in _VALID if name in content})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_figures(value: Any) -> bool:
+    return isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
+
+
+_VALID = {
+    **dict.fromkeys(("threshold", "target", "relevant_from"), _is_number),
+    "rule": lambda value: value in ("keep", "precision"),
+    **dict.fromkeys(("lists", "lists_without_positives", "positives", "negatives"), _is_count),
+    "figures": _are_figures,
+    **dict.fromkeys(("data", "data_sha256", "weights_sha256", "version", "score_precision"), _is_text),
+    "pass_limits": lambda value: value is None or isinstance(value, dict),
+}
