@@ -18,11 +18,8 @@ from crossjem_pl.data.simulator import (
     simulate,
     simulate_sessions,
 )
-from crossjem_pl.data.simulator.intents import NONE, Intent, draw_query_intent, signature, split_of
-from crossjem_pl.data.simulator.relevance import relevance
-from crossjem_pl.data.simulator.retrieval import SOURCES, retrieve
-from crossjem_pl.data.simulator.vocabulary import PURPOSES, load_verticals, parse_verticals
-from crossjem_pl.data.simulator.wording import misspell, word_query
+from crossjem_pl.data.simulator.intents import NONE, Intent, draw_query_intent, relevance, signature, split_of
+from crossjem_pl.data.simulator.keywords import SOURCES, misspell, retrieve, write
 from crossjem_pl.data.simulator.world import World, build_world, uniforms
 from crossjem_pl.lists import RankingList
 
@@ -37,11 +34,11 @@ def world() -> World:
     return build_world(0)
 
 
-def fingerprint(lists: Iterable[RankingList]) -> str:
+def fingerprint(values: Iterable[object]) -> str:
     digest = hashlib.sha256()
-    for r in lists:
-        digest.update(repr((r.query_id, r.query, r.item_ids, r.items, r.labels, r.scores)).encode())
-    return digest.hexdigest()
+    for value in values:
+        digest.update(repr(value).encode())
+    return digest.hexdigest()[:16]
 
 
 def numbers(values: Sequence[float] | None) -> Sequence[float]:
@@ -80,15 +77,26 @@ def bm25(ranking: RankingList, k1: float = 1.2, b: float = 0.75) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("seed", "split", "expected"),
+    ("seed", "split", "of_lists", "of_sessions"),
     [
-        (0, "train", "6a8b2f859349357bb76339d3f337fd3dea7a26d5b5782198cf5b7ad31721673c"),
-        (7, "dev", "f7529eb6e14999cf09794c0f3278b475ba187123b645bf8d64baa03bc0920c7c"),
+        (0, "train", "0f45194832283469", "53f803045a33e7ec"),
+        (0, "dev", "c8d880903c0fa4d6", "8fdee5dcecd92ec5"),
+        (0, "test", "dcbc8d181f48241e", "5ef201d243ff887e"),
+        (1, "train", "2109b906d3d206d5", "af3d9efce68603c1"),
+        (1, "dev", "c63cc574bbf32094", "cf76c52e5424bad0"),
+        (1, "test", "27ebc4ec1fa28486", "90baf126d63a0ebd"),
+        (2, "train", "8344089b78db2ff1", "a0a0a292d4827aae"),
+        (2, "dev", "b6827f2c989fddac", "21d5c18a8617f6cd"),
+        (2, "test", "a0b5ceec9f05dbe1", "a42a490dc179ef04"),
     ],
 )
-def test_golden_lists(seed: int, split: Split, expected: str) -> None:
-    """A change of this hash is a change of everybody's data: it needs a release note, not only a new hash."""
-    assert fingerprint(simulate(5, 20, seed=seed, split=split)) == expected
+def test_golden_lists_and_sessions(seed: int, split: Split, of_lists: str, of_sessions: str) -> None:
+    """A change of these hashes is a change of everybody's data and of recorded results: never only a new hash."""
+    lists = list(simulate(50, 100, seed=seed, split=split))
+    fields = ((r.query_id, r.query, r.item_ids, r.items, r.labels, r.scores) for r in lists)
+    assert fingerprint(fields) == of_lists
+    sessions = ((s.query_id, s.clicks, s.quick_backs) for s in simulate_sessions(lists, 2, seed))
+    assert fingerprint(sessions) == of_sessions
 
 
 def test_slices_are_independent() -> None:
@@ -169,37 +177,34 @@ def test_signature_ignores_order_and_purpose_and_keeps_the_rest(world: World) ->
 def test_every_product_text_means_one_product(world: World) -> None:
     owner: dict[str, int] = {}
     for number, product in enumerate(world.products):
-        for surface in product.surfaces:
-            for text in {surface.singular, surface.plural}:
-                assert owner.setdefault(" ".join(sorted(text.split())), number) == number, text
+        for text in {text for names in product.names for text in names}:
+            assert owner.setdefault(" ".join(sorted(text.split())), number) == number, text
     for number, product in enumerate(world.products):
         for value in (v for f in product.facets for v in world.facet_values[f]):
             for text in world.values[value].synonyms:
-                for surface in product.surfaces:
-                    for noun in (surface.singular, surface.plural):
-                        bag = " ".join(sorted(f"{text} {noun}".split()))
-                        assert owner.get(bag, number) == number, bag
+                for noun in (text for names in product.names for text in names):
+                    bag = " ".join(sorted(f"{text} {noun}".split()))
+                    assert owner.get(bag, number) == number, bag
 
 
-def test_values_lookalikes_and_purposes_are_unambiguous() -> None:
-    for vertical in load_verticals():
-        texts = [t for facet in vertical.facets.values() for synonyms in facet.values for t in synonyms]
-        assert len(set(texts)) == len(texts), vertical.name
-        nouns = {
-            w for f in vertical.families for p in f.products for s in p for w in (s.singular, s.plural)
-        }  # fmt: skip
-        phrases = [phrase for family in vertical.families for phrase in family.lookalikes]
-        assert not nouns.intersection(phrases), vertical.name
-        assert all(family.lookalikes for family in vertical.families), vertical.name
-    for purposes in PURPOSES.values():
-        texts = [t for patterns in purposes.values() for t in set(patterns)]
-        assert len(set(texts)) == len(texts)
-
-
-def test_size_of_the_vocabulary(world: World) -> None:
+def test_values_lookalikes_and_purposes_are_unambiguous(world: World) -> None:
     assert len(world.verticals) >= 12
     assert len(world.products) >= 300
-    assert sum(SOURCES[name][0] for name in SOURCES) == pytest.approx(1.0)
+    assert sum(share for share, _ in SOURCES.values()) == pytest.approx(1.0)
+    for families in world.verticals:
+        products = [world.products[p] for family in families for p in world.families[family]]
+        facets = {facet for product in products for facet in product.facets}
+        texts = [t for facet in facets for v in world.facet_values[facet] for t in world.values[v].synonyms]
+        assert len(set(texts)) == len(texts)
+        nouns = {text for product in products for names in product.names for text in names}
+        assert all(world.lookalikes[family] for family in families)
+        assert not nouns.intersection(phrase for family in families for phrase in world.lookalikes[family])
+    for kind in world.kinds:
+        texts = [text for patterns in kind.purposes.values() for text in set(patterns)]
+        assert len(set(texts)) == len(texts)
+    assert all(world.values[v].placement in ("pre", "post", "for") for f in world.facet_values for v in f)
+    assert all(0 <= value.conflict <= 1 for value in world.values)
+    assert all(len(values) > 1 for values in world.facet_values)
 
 
 def test_misspellings_are_no_words_and_never_shared(world: World) -> None:
@@ -213,32 +218,17 @@ def test_misspellings_are_no_words_and_never_shared(world: World) -> None:
     assert misspell(world, "tv", draw) == "tv"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("vertical x shop", "line 1.*'shop'"),
-        ("facet colour .5 pre: red, blue", "line 1"),
-        ("vertical x goods\nfacet colour 1.5 pre: red, blue", "line 2.*1.5"),
-        ("vertical x goods\nfacet colour .5 inside: red, blue", "line 2.*inside"),
-        ("vertical x goods\nfacet colour .5 pre: red", "line 2.*two values"),
-        ("vertical x goods\n\nfamily shoe : colour", "line 3.*colour"),
-        ("vertical x goods\nshoe; boot", "line 2"),
-    ],
-)
-def test_vocabulary_errors_name_the_line(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parse_verticals(text)
-
-
-def test_plurals() -> None:
-    text = (
-        "vertical x goods\nfamily ~footwear/bookshelf/battery/watch/scissors/chest of drawers/toy/clothing :"
-    )
-    (surfaces,) = parse_verticals(text)[0].families[0].products
-    assert [s.plural for s in surfaces] == [
-        "footwear", "bookshelves", "batteries", "watches", "scissors", "chests of drawers", "toys",
-        "clothing",
-    ]  # fmt: skip
+def test_plurals(world: World) -> None:
+    plurals = dict(names for product in world.products for names in product.names)
+    expected = {
+        "footwear": "footwear",
+        "bookshelf": "bookshelves",
+        "bench": "benches",
+        "sofa": "sofas",
+        "toy": "toys",
+    }
+    expected |= {"chest of drawers": "chests of drawers", "clothing": "clothing"}
+    assert {name: plurals[name] for name in expected} == expected
 
 
 # lists
@@ -321,7 +311,7 @@ def test_keywords_share_their_tokens(lists: list[RankingList]) -> None:
 
 
 def find(world: World, name: str) -> int:
-    return next(i for i, p in enumerate(world.products) if p.surfaces[0].singular == name)
+    return next(i for i, p in enumerate(world.products) if p.names[0][0] == name)
 
 
 def value_of(world: World, product: int, text: str) -> dict[int, int]:
@@ -378,7 +368,7 @@ def test_relevance_does_not_read_the_text(world: World) -> None:
     sofa = find(world, "sofa")
     draw = uniforms(3).__next__
     intent = Intent(sofa, value_of(world, sofa, "grey"), NONE, NONE, "get")
-    texts = {word_query(world, intent, draw) for _ in range(200)}
+    texts = {write(world, intent, draw) for _ in range(200)}
     assert {"sofa", "couch", "settee"} <= {word.removesuffix("s") for text in texts for word in text.split()}
     assert any("gray" in text for text in texts)
     assert relevance(world, intent, intent) == 1.0

@@ -1,4 +1,4 @@
-"""Latent intents: what a query or a keyword asks for, how queries draw one, which split owns one."""
+"""Latent intents: what a query or a keyword asks for, how queries draw one, its split, and the true relevance."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Literal, NamedTuple, get_args
 
-from crossjem_pl.data.simulator.vocabulary import PURPOSES
-from crossjem_pl.data.simulator.world import World
+from crossjem_pl.data.simulator.world import Kind, World
 
-__all__ = ["NONE", "SPLITS", "Intent", "Split", "draw_query_intent", "random_intent", "signature", "split_of"]
+__all__ = [
+    "NONE", "SPLITS", "Draw", "Intent", "Split", "draw_purpose", "draw_query_intent", "draw_values",
+    "random_intent", "relevance", "signature", "split_of",
+]  # fmt: skip
 
 Draw = Callable[[], float]
 Split = Literal["train", "dev", "test"]
@@ -20,13 +22,18 @@ _FIRST_DEV, _FIRST_TEST = 90, 95
 NONE = -1
 """No brand, or no place."""
 
-_BRAND_SHARE = {"goods": 0.25, "service": 0.15}
-_PLACE_SHARE = {"goods": 0.06, "service": 0.30}
 _REGION_SHARE = 0.2
 _HEAD_SHARE = 0.12
 _PURPOSE_SHARE = 0.35
 _FACET_COUNTS = (0.22, 0.74, 0.96)
 """Probabilities that a query asks for 0, at most 1, at most 2 attributes; otherwise it asks for 3."""
+
+BROADER, NARROWER, SIBLING, SAME_VERTICAL = 0.5, 0.75, 0.1, 0.02
+MISSING_VALUE, EXTRA_VALUE = 0.7, 0.85
+MISSING_BRAND, EXTRA_BRAND, OTHER_BRAND = 0.6, 0.8, 0.25
+MISSING_PLACE, EXTRA_PLACE, OTHER_PLACE = 0.65, 0.4, 0.04
+IN_ITS_REGION, SAME_REGION = 0.7, 0.3
+DEFAULT_PURPOSE = 0.2  # where `World.purpose_relevance` says nothing
 
 
 class Intent(NamedTuple):
@@ -37,7 +44,7 @@ class Intent(NamedTuple):
         values: facet -> value, in the order in which they were asked for.
         brand: index into `World.brands`, or `NONE`.
         place: a town or region (see `World.place_name`), or `NONE`.
-        purpose: key of `PURPOSES[kind]`; "get" is the default.
+        purpose: key of `Kind.purposes`; "get" is the default.
     """
 
     product: int
@@ -68,10 +75,10 @@ def draw_query_intent(world: World, draw: Draw) -> Intent:
     u = draw()
     values = draw_values(world, product, sum(u >= bound for bound in _FACET_COUNTS), draw)
     brand = place = NONE
-    if draw() < _BRAND_SHARE[kind]:
+    if draw() < kind.brand_share:
         brands = world.vertical_brands[vertical]
         brand = brands[int(draw() * len(brands))]
-    if draw() < _PLACE_SHARE[kind]:
+    if draw() < kind.place_share:
         place = draw_place(world, draw)
     return Intent(product, values, brand, place, draw_purpose(kind, draw))
 
@@ -83,11 +90,11 @@ def draw_place(world: World, draw: Draw) -> int:
     return int(draw() * len(world.towns))
 
 
-def draw_purpose(kind: str, draw: Draw, share: float = _PURPOSE_SHARE) -> str:
+def draw_purpose(kind: Kind, draw: Draw, share: float = _PURPOSE_SHARE) -> str:
     """ "get" with probability 1 - share, otherwise any other purpose; early ones are likelier."""
     if draw() >= share:
         return "get"
-    others = tuple(PURPOSES[kind])[1:]
+    others = tuple(kind.purposes)[1:]
     u = draw()
     return others[int(u * u * len(others))]
 
@@ -113,7 +120,7 @@ def signature(world: World, intent: Intent) -> str:
 
     Purpose, synonyms, number, word order and misspellings leave it unchanged.
     """
-    words = world.products[intent.product].surfaces[0].singular.split()
+    words = world.products[intent.product].names[0][0].split()
     for value in intent.values.values():
         words += world.values[value].synonyms[0].split()
     if intent.brand != NONE:
@@ -130,3 +137,54 @@ def split_of(world: World, intent: Intent) -> Split:
     if bucket < _FIRST_DEV:
         return "train"
     return "dev" if bucket < _FIRST_TEST else "test"
+
+
+def relevance(world: World, query: Intent, keyword: Intent) -> float:
+    """Product of one factor per aspect, in [0, 1]:
+
+        rel(q, k) = product(q, k) * prod_a value_a(q, k) * brand(q, k) * place(q, k) * purpose(q, k)
+
+    Each factor is 1 where the keyword offers what the query asks for. It depends on the latent intents alone,
+    never on how they are written.
+    """
+    wanted, offered = world.products[query.product], world.products[keyword.product]
+    if query.product == keyword.product:
+        score = 1.0
+    elif wanted.family == offered.family:
+        score = BROADER if offered.is_head else NARROWER if wanted.is_head else SIBLING
+    else:
+        return SAME_VERTICAL if wanted.vertical == offered.vertical else 0.0
+    for facet, value in query.values.items():
+        other = keyword.values.get(facet)
+        if other is None:
+            score *= MISSING_VALUE
+        elif other != value:
+            score *= world.values[value].conflict
+    for facet in keyword.values:
+        if facet not in query.values:
+            score *= EXTRA_VALUE
+    score *= _brand(query.brand, keyword.brand) * _place(world, query.place, keyword.place)
+    if query.purpose != keyword.purpose:
+        score *= world.purpose_relevance[query.purpose].get(keyword.purpose, DEFAULT_PURPOSE)
+    return score
+
+
+def _brand(wanted: int, offered: int) -> float:
+    if wanted == offered:
+        return 1.0
+    if wanted == NONE:
+        return EXTRA_BRAND
+    return MISSING_BRAND if offered == NONE else OTHER_BRAND
+
+
+def _place(world: World, wanted: int, offered: int) -> float:
+    if wanted == offered:
+        return 1.0
+    if wanted == NONE:
+        return EXTRA_PLACE
+    if offered == NONE:
+        return MISSING_PLACE
+    if world.region_of(wanted) != world.region_of(offered):
+        return OTHER_PLACE
+    towns = len(world.towns)
+    return IN_ITS_REGION if wanted >= towns or offered >= towns else SAME_REGION

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
-from crossjem_pl.data.simulator.vocabulary import (
-    PATTERNS,
-    PURPOSES,
-    Family,
-    Surface,
-    Vertical,
-    load_verticals,
-)
-
-__all__ = ["Product", "Value", "World", "build_world", "uniforms"]
+__all__ = ["Product", "Value", "World", "build_world", "uniforms", "vocabulary"]
 
 BRANDS_PER_VERTICAL = 14
 REGIONS = 12
 TOWNS_PER_REGION = 6
 MISSPELLINGS_PER_WORD = 3
 SHORTEST_MISSPELT = 5
-
-# fmt: off
-_ONSETS = (
-    "b", "br", "c", "cl", "d", "dr", "f", "fl", "g", "gr", "h", "k", "l", "m", "n", "p", "pr", "r", "s", "st",
-    "t", "tr", "v", "z",
-)
-_VOWELS = ("a", "e", "i", "o", "u")
-_CODAS = ("l", "n", "r", "v", "s", "nd", "nt", "st", "m", "d", "t", "k")
-_TOWN_STARTS = (
-    "ash", "oak", "mill", "stone", "river", "king", "west", "north", "east", "bridge", "clear", "fair",
-    "green", "high", "lake", "maple", "red", "silver", "spring", "wood",
-)
-_TOWN_ENDS = (
-    "ford", "field", "ton", "ville", "dale", "brook", "port", "bury", "haven", "mont", "ridge", "view",
-)
-# fmt: on
 
 
 def uniforms(*entropy: int) -> Iterator[float]:
@@ -59,10 +37,25 @@ def uniforms(*entropy: int) -> Iterator[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A value of facet number `facet`: synonyms (canonical first), placement and conflict factor."""
+class Kind:
+    """Goods or services.
 
-    facet: int
+    Args:
+        brand_share, place_share: shares of their queries that name a brand, or a place.
+        lookalikes: phrases around a product's own words (`*`) that mean something else.
+        purposes: how each purpose of a query is written around the product; the default one first.
+    """
+
+    brand_share: float
+    place_share: float
+    lookalikes: list[str]
+    purposes: dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a facet: synonyms (canonical first), placement ("pre", "post", "for") and conflict factor."""
+
     synonyms: tuple[str, ...]
     placement: str
     conflict: float
@@ -70,13 +63,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product: its vertical, its family, whether it is the family's generic head, how it is written."""
+    """A product: its vertical, its family, whether it is the family's generic head, its facets, and the (singular,
+    plural) of its synonyms, equal for a mass noun."""
 
     vertical: int
     family: int
     is_head: bool
-    surfaces: tuple[Surface, ...]
     facets: tuple[int, ...]
+    names: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,8 @@ class World:
         products: all products of all verticals.
         families: products of each family, head first.
         verticals: families of each vertical.
-        kinds: "goods" or "service" for each vertical.
+        kinds: goods or services, for each vertical.
+        purpose_relevance: purpose of a query -> purpose of a keyword -> factor of the relevance.
         values: all facet values.
         facet_values: values of each facet.
         lookalikes: for each family the phrases that share its words and mean something else.
@@ -102,7 +97,8 @@ class World:
     products: tuple[Product, ...]
     families: tuple[tuple[int, ...], ...]
     verticals: tuple[tuple[int, ...], ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    purpose_relevance: dict[str, dict[str, float]]
     values: tuple[Value, ...]
     facet_values: tuple[tuple[int, ...], ...]
     lookalikes: tuple[tuple[str, ...], ...]
@@ -121,35 +117,40 @@ class World:
         return place // TOWNS_PER_REGION if place < len(self.towns) else place - len(self.towns)
 
 
-def _choice(options: tuple[str, ...], draw: float) -> str:
-    return options[int(draw * len(options))]
+@cache
+def vocabulary() -> dict[str, Any]:
+    """The content of `vocabulary.toml`."""
+    return tomllib.loads(files(__package__).joinpath("vocabulary.toml").read_text(encoding="utf-8"))
 
 
-def _names(stream: Iterator[float], count: int, taken: set[str]) -> tuple[str, ...]:
-    """Invented brand names of two short syllables, none in `taken` (which grows by them)."""
+def _parts(text: str, separator: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(separator) if part.strip())
+
+
+def _singular_and_plural(text: str) -> tuple[str, str]:
+    """`~`, and the ending -ing, mark a mass noun; other plurals follow the rules for regular nouns."""
+    if text.startswith("~") or text.endswith("ing"):
+        return text.removeprefix("~"), text.removeprefix("~")
+    if text == "chest of drawers":
+        return text, "chests of drawers"
+    if text.endswith("shelf"):
+        return text, text[:-1] + "ves"
+    if text.endswith(("x", "ch", "sh")):
+        return text, text + "es"
+    if text.endswith("y") and text[-2] not in "aeiou":
+        return text, text[:-1] + "ies"
+    return text, text if text.endswith("s") else text + "s"
+
+
+def _names(stream: Iterator[float], parts: list[list[str]], count: int, taken: set[str]) -> list[str]:
+    """Invented names, a syllable drawn from each of `parts`, none in `taken` (which grows by them)."""
     names: list[str] = []
     while len(names) < count:
-        parts = [
-            _choice(_ONSETS, next(stream)),
-            _choice(_VOWELS, next(stream)),
-            _choice(_CODAS, next(stream)),
-        ]
-        name = "".join((*parts, _choice(_VOWELS, next(stream))))
+        name = "".join(options[int(next(stream) * len(options))] for options in parts)
         if name not in taken:
             taken.add(name)
             names.append(name)
-    return tuple(names)
-
-
-def _places(stream: Iterator[float], count: int, taken: set[str]) -> tuple[str, ...]:
-    """Invented English-sounding place names, none in `taken` (which grows by them)."""
-    names: list[str] = []
-    while len(names) < count:
-        name = _choice(_TOWN_STARTS, next(stream)) + _choice(_TOWN_ENDS, next(stream))
-        if name not in taken:
-            taken.add(name)
-            names.append(name)
-    return tuple(names)
+    return names
 
 
 def _misspellings(stream: Iterator[float], words: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -177,22 +178,6 @@ def _misspellings(stream: Iterator[float], words: Iterable[str]) -> dict[str, tu
     return table
 
 
-def _texts(verticals: Iterable[Vertical]) -> Iterator[str]:
-    """Every phrase of the vocabulary."""
-    for patterns in (*PATTERNS.values(), *(p for kinds in PURPOSES.values() for p in kinds.values())):
-        yield from patterns
-    for vertical in verticals:
-        for facet in vertical.facets.values():
-            for synonyms in facet.values:
-                yield from synonyms
-        for family in vertical.families:
-            yield from family.lookalikes
-            for surfaces in family.products:
-                for surface in surfaces:
-                    yield surface.singular
-                    yield surface.plural
-
-
 @lru_cache(maxsize=8)
 def build_world(seed: int) -> World:
     """The world of a seed, built once per process (about 20 ms).
@@ -205,58 +190,55 @@ def build_world(seed: int) -> World:
     """
     if seed < 0:
         raise ValueError(f"seed: expected a non-negative integer, got {seed}")
-    stream = uniforms(seed)
-    parsed = load_verticals()
-    words = {word for text in _texts(parsed) for word in text.split() if word != "*"}
-    taken = set(words)
-    brands = _names(stream, BRANDS_PER_VERTICAL * len(parsed), taken)
-    towns = _places(stream, REGIONS * TOWNS_PER_REGION, taken)
-    regions = tuple(f"{name} county" for name in _places(stream, REGIONS, taken))
-
+    source = vocabulary()
+    kinds = {name: Kind(**kind) for name, kind in source["kinds"].items()}
+    texts = [text for kind in kinds.values() for text in sum(kind.purposes.values(), kind.lookalikes)]
     values: list[Value] = []
     facet_values: list[tuple[int, ...]] = []
     products: list[Product] = []
     families: list[tuple[int, ...]] = []
     verticals: list[tuple[int, ...]] = []
     lookalikes: list[tuple[str, ...]] = []
-    for v, vertical in enumerate(parsed):
-        numbers: dict[str, int] = {}
-        for facet in vertical.facets.values():
-            numbers[facet.name] = len(facet_values)
-            facet_values.append(tuple(range(len(values), len(values) + len(facet.values))))
-            values += [
-                Value(numbers[facet.name], synonyms, facet.placement, facet.conflict)
-                for synonyms in facet.values
-            ]
+    for number, vertical in enumerate(source["verticals"]):
+        facets: dict[str, int] = {}
+        for name, facet in vertical["facets"].items():
+            facets[name] = len(facet_values)
+            first_value = len(values)
+            for value in _parts(facet["values"], ","):
+                values.append(Value(_parts(value, "/"), facet["placement"], facet["conflict"]))
+            facet_values.append(tuple(range(first_value, len(values))))
         first = len(families)
-        for family in vertical.families:
-            families.append(_add_products(products, family, v, len(families), numbers))
-            lookalikes.append(family.lookalikes)
+        for family in vertical["families"]:
+            of_family = tuple(facets[name] for name in family["facets"].split())
+            of_kind = _parts(family["products"].replace("\n", ";"), ";")
+            for i, synonyms in enumerate(of_kind):
+                names = tuple(_singular_and_plural(name) for name in _parts(synonyms, "/"))
+                products.append(Product(number, len(families), i == 0, of_family, names))
+            families.append(tuple(range(len(products) - len(of_kind), len(products))))
+            lookalikes.append(_parts(family["lookalikes"], ","))
         verticals.append(tuple(range(first, len(families))))
+    texts += [text for value in values for text in value.synonyms]
+    texts += [text for phrases in lookalikes for text in phrases]
+    texts += [text for product in products for names in product.names for text in names]
+
+    stream = uniforms(seed)
+    taken = {word for text in texts for word in text.split() if word != "*"}
+    brands = _names(stream, source["brand_syllables"], BRANDS_PER_VERTICAL * len(verticals), taken)
+    towns = _names(stream, source["place_syllables"], REGIONS * TOWNS_PER_REGION, taken)
+    regions = _names(stream, source["place_syllables"], REGIONS, taken)
+    starts = range(0, len(brands), BRANDS_PER_VERTICAL)
     return World(
         products=tuple(products),
         families=tuple(families),
         verticals=tuple(verticals),
-        kinds=tuple(vertical.kind for vertical in parsed),
+        kinds=tuple(kinds[vertical["kind"]] for vertical in source["verticals"]),
+        purpose_relevance=source["purpose_relevance"],
         values=tuple(values),
         facet_values=tuple(facet_values),
         lookalikes=tuple(lookalikes),
-        brands=brands,
-        vertical_brands=tuple(
-            tuple(range(v * BRANDS_PER_VERTICAL, (v + 1) * BRANDS_PER_VERTICAL)) for v in range(len(parsed))
-        ),
-        towns=towns,
-        regions=regions,
+        brands=tuple(brands),
+        vertical_brands=tuple(tuple(range(start, start + BRANDS_PER_VERTICAL)) for start in starts),
+        towns=tuple(towns),
+        regions=tuple(f"{name} county" for name in regions),
         misspellings=_misspellings(stream, taken),
     )
-
-
-def _add_products(
-    products: list[Product], family: Family, vertical: int, number: int, facets: dict[str, int]
-) -> tuple[int, ...]:
-    start = len(products)
-    for i, surfaces in enumerate(family.products):
-        products.append(
-            Product(vertical, number, i == 0, surfaces, tuple(facets[name] for name in family.facets))
-        )
-    return tuple(range(start, len(products)))

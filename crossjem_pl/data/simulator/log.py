@@ -1,4 +1,4 @@
-"""Click model: which keywords users click, and whether they come back quickly."""
+"""The generative process: query intent, text, candidate keywords, teacher scores, clicks; and sessions of users."""
 
 from __future__ import annotations
 
@@ -6,14 +6,82 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from crossjem_pl.data.simulator.world import uniforms
+from crossjem_pl.data.simulator.intents import SPLITS, Draw, Split, draw_query_intent, split_of
+from crossjem_pl.data.simulator.keywords import misspell, retrieve, write
+from crossjem_pl.data.simulator.world import World, build_world, uniforms
 from crossjem_pl.lists import RankingList
 
-__all__ = ["Session", "click_probability", "quick_back_probability", "simulate_sessions"]
+__all__ = ["Session", "click_probability", "quick_back_probability", "simulate", "simulate_sessions"]
 
+TEACHER_NOISE = 0.04
+QUERY_MISSPELLING_SHARE = 0.15
 NOISE_CLICKS = 0.005
 ATTENTION = 0.75
 QUICK_BACK_FLOOR, QUICK_BACK_SLOPE = 0.05, 0.75
+
+
+def simulate(
+    n_lists: int, n_items: int = 100, seed: int = 0, start: int = 0, split: Split = "train"
+) -> Iterator[RankingList]:
+    """Lists `start` to `start + n_lists - 1` of a split of a simulated sponsored-search log.
+
+    List i is a pure function of (`seed`, `split`, i, `n_items`): any slice can be made alone and in parallel.
+    Its query depends on (`seed`, `split`, i) only. Splits share no query intent, so they share no query.
+
+    Args:
+        n_lists: number of lists, 0 or more.
+        n_items: N, the number of different keywords in each list, at least 1.
+        seed: non-negative integer; fixes brands, places and every draw.
+        start: index of the first list, 0 or more.
+        split: "train", "dev" or "test".
+
+    Yields:
+        Lists with query id "<split>-<index>", N item ids that are hashes of the keywords (one keyword has one
+        id everywhere), labels (N floats, 1.0 for a click and 0.0 for none) and scores (N floats in [0, 1], 4
+        decimals: the true graded relevance with a little noise, as a teacher would give).
+
+    Raises:
+        ValueError: at the call, naming the argument, for a value out of range.
+    """
+    for name, value, least in (
+        ("n_lists", n_lists, 0),
+        ("n_items", n_items, 1),
+        ("seed", seed, 0),
+        ("start", start, 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    if split not in SPLITS:
+        raise ValueError(f"split: expected one of {SPLITS}, got {split!r}")
+    world = build_world(seed)
+    return (
+        _list(world, index, n_items, uniforms(seed, index, SPLITS.index(split) + 1).__next__, split)
+        for index in range(start, start + n_lists)
+    )
+
+
+def _list(world: World, index: int, n_items: int, draw: Draw, split: Split) -> RankingList:
+    intent = draw_query_intent(world, draw)
+    while split_of(world, intent) != split:
+        intent = draw_query_intent(world, draw)
+    query = write(world, intent, draw)
+    if draw() < QUERY_MISSPELLING_SHARE:
+        query = misspell(world, query, draw)
+    candidates = retrieve(world, intent, n_items, draw)
+    return RankingList(
+        query_id=f"{split}-{index}",
+        query=query,
+        item_ids=tuple(blake2b(c.text.encode(), digest_size=8).hexdigest() for c in candidates),
+        items=tuple(c.text for c in candidates),
+        labels=tuple(float(draw() < click_probability(c.relevance)) for c in candidates),
+        scores=tuple(_teacher(c.relevance, draw) for c in candidates),
+    )
+
+
+def _teacher(relevance: float, draw: Draw) -> float:
+    """Relevance with triangular noise of half-width `TEACHER_NOISE`, clipped to [0, 1]."""
+    noisy = relevance + TEACHER_NOISE * (draw() + draw() - 1.0)
+    return round(min(1.0, max(0.0, noisy)), 4)
 
 
 def click_probability(relevance: float) -> float:
