@@ -16,7 +16,7 @@ from crossjem_pl.cli import main
 from crossjem_pl.data import sources
 from crossjem_pl.data.formats import write_list_qrels, write_list_run, write_lists
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.rankers import DPR, pretrained
+from crossjem_pl.rankers import DPR, encoders
 from crossjem_pl.rankers.folder import save_ranker
 from tests import tiny_models
 from tests.conftest import root
@@ -57,7 +57,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with gzip.open(tmp_path / "train.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps({**row, "first_stage": row["scores"]}) + "\n" for row in rows)
     save_ranker(DPR(str(encoder), max_query_tokens=16, max_item_tokens=16), tmp_path / "dual")
-    monkeypatch.setattr(pretrained, "resolve", lambda name: str(encoder) if not Path(name).is_dir() else name)
+    monkeypatch.setattr(encoders, "resolve", lambda name: str(encoder) if not Path(name).is_dir() else name)
 
     def small(
         self: sources.SimulatorSource, lists: int, items: int = 100, seed: int = 0, split: str = "train"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +26,7 @@ __all__ = [
     "init_arguments",
     "into_slots",
     "item_mask",
+    "public_classes",
     "register",
 ]
 
@@ -198,15 +203,73 @@ class Ranker(nn.Module, ABC):
 
 R = TypeVar("R", bound=type[Ranker])
 
-RANKERS: dict[str, type[Ranker]] = {}
-"""All rankers by name. Importing `crossjem_pl.rankers` fills it."""
+
+class Registry(Mapping[str, type[Ranker]]):
+    """Rankers by name; those of this package are imported when they are asked for, and not before.
+
+    A ranker of this package is a class decorated with `@register` in a file of a folder beside this one. No list
+    names it: the files' text is searched for such classes. Others are entered when their module is imported.
+    """
+
+    def __init__(self) -> None:
+        self._imported: dict[str, type[Ranker]] = {}
+
+    def __getitem__(self, name: str) -> type[Ranker]:
+        if name not in self._imported:
+            import_module(_sources().rankers[name])
+        return self._imported[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._imported or name in _sources().rankers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*_sources().rankers, *self._imported}))
+
+    def __len__(self) -> int:
+        return len({*_sources().rankers, *self._imported})
+
+    def enter(self, cls: type[Ranker]) -> None:
+        known = self._imported.get(cls.name)
+        module = known.__module__ if known else _sources().rankers.get(cls.name, cls.__module__)
+        if module != cls.__module__:
+            raise ValueError(f"two rankers are named {cls.name!r}: {module} and {cls.__module__}")
+        self._imported[cls.name] = cls
+
+
+class _Sources(NamedTuple):
+    """What the files of the ranker packages define: module by name of the ranker, and by name of any public class."""
+
+    rankers: dict[str, str]
+    classes: dict[str, str]
+
+
+@cache
+def _sources() -> _Sources:
+    found = _Sources({}, {})
+    for path in sorted(Path(__file__).parent.glob("*/*.py")):
+        module, text = f"{__package__}.{path.parent.name}.{path.stem}", path.read_text(encoding="utf-8")
+        found.classes.update(dict.fromkeys(re.findall(r"^class ([A-Z]\w*)", text, re.M), module))
+        names = re.findall(r'^@register\nclass .*?^    name = "([\w-]+)"', text, re.M | re.S)
+        found.rankers.update(dict.fromkeys(names, module))
+    return found
+
+
+def public_classes() -> dict[str, str]:
+    """Module of every public class of the ranker packages by the class's name, without importing one."""
+    return _sources().classes
+
+
+RANKERS = Registry()
+"""All rankers by name."""
 
 
 def register(cls: R) -> R:
-    """Class decorator that enters a ranker in the registry under `cls.name`."""
-    if cls.name in RANKERS:
-        raise ValueError(f"two rankers are named {cls.name!r}")
-    RANKERS[cls.name] = cls
+    """Class decorator that enters a ranker in the registry under `cls.name`.
+
+    Raises:
+        ValueError: if another ranker has the name.
+    """
+    RANKERS.enter(cls)
     return cls
 
 

@@ -1,32 +1,70 @@
-"""Model folders: `model.safetensors`, `config.json` and the tokenizer's files."""
+"""Model folders: `model.safetensors`, `config.json` and the tokenizer's files, ours and those of other libraries."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 import crossjem_pl
 from crossjem_pl.rankers.base import RANKERS, Ranker
-from crossjem_pl.rankers.public import PublicFolders, read_json
+from crossjem_pl.rankers.encoders import first_position
 
-__all__ = ["copy_weights", "load_ranker", "save_ranker"]
+__all__ = [
+    "PublicFolders",
+    "copy_weights",
+    "length_limit",
+    "load_ranker",
+    "read_json",
+    "require_safetensors",
+    "save_ranker",
+]
 
 _KEY = "crossjem_pl"
+_FORMAT = 2
+"""Raised when older versions of this package can no longer read what is written; folders of version 0.1 name none."""
+
+
+class PublicFolders(ABC):
+    """A ranker that can be built, with its weights, from folders that another library wrote."""
+
+    @classmethod
+    @abstractmethod
+    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
+        """Whether this is the ranker for `folder`, whose config.json (empty if it has none) is `config`."""
+
+    @classmethod
+    @abstractmethod
+    def from_public(cls, folder: Path) -> Self:
+        """The ranker with the folder's weights.
+
+        Raises:
+            ValueError: for something in the folder that the ranker cannot do, naming the file.
+        """
 
 
 def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     """Writes `ranker` to `folder`, made if absent. Nothing in it is pickled.
 
     `config.json` holds the encoder's Hugging Face configuration and, under `crossjem_pl`, the ranker's name
-    and init arguments; `model.safetensors` all weights.
+    and init arguments (of a ranker from another package its import path too); `model.safetensors` all weights.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config = ranker.save_assets(str(folder))
-    config[_KEY] = {"version": crossjem_pl.__version__, "ranker": ranker.name, "init_args": ranker.init_args}
+    config, cls = ranker.save_assets(str(folder)), type(ranker)
+    config[_KEY] = {
+        "format": _FORMAT,
+        "version": crossjem_pl.__version__,
+        "ranker": ranker.name,
+        "init_args": ranker.init_args,
+    }
+    if not cls.__module__.startswith("crossjem_pl."):
+        config[_KEY]["class_path"] = f"{cls.__module__}.{cls.__qualname__}"
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
     # a tensor of its own for each name: safetensors refuses shared storage; loading ties what is tied
@@ -42,7 +80,7 @@ def load_ranker(name: str) -> Ranker:
 
     Raises:
         FileNotFoundError: if there is no such folder and the hub cannot be reached; says what to do.
-        ValueError: if no ranker reads the folder, or its ranker is unknown.
+        ValueError: if no ranker reads the folder, its ranker is unknown, or a newer version wrote it.
     """
     folder = _local_folder(name)
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
@@ -50,20 +88,92 @@ def load_ranker(name: str) -> Ranker:
     config = read_json(folder / "config.json")
     if _KEY not in config:
         return _adopt(folder, config)
-    own = config[_KEY]
-    for field in ("ranker", "init_args"):
-        if field not in own:
-            raise ValueError(f"{folder / 'config.json'}: the {_KEY!r} part has no {field!r}")
-    if own["ranker"] not in RANKERS:
-        raise ValueError(
-            f"{folder}: unknown ranker {own['ranker']!r}; there are {', '.join(sorted(RANKERS))}"
-        )
-    ranker = RANKERS[own["ranker"]].from_folder(str(folder), own["init_args"])
+    stored = config[_KEY]
+    ranker = _ranker_class(folder / "config.json", stored).from_folder(str(folder), stored["init_args"])
     try:
         ranker.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
     except RuntimeError as error:
         raise ValueError(f"{folder / 'model.safetensors'} does not fit its config.json: {error}") from None
     return ranker
+
+
+def copy_weights(name: str, ranker: Ranker) -> None:
+    """Loads the weights of the model folder `name` into `ranker`, which must be of the same make.
+
+    Raises:
+        FileNotFoundError: if there is no such model.
+        ValueError: if it is another kind of ranker, or a tensor is missing, left over or of another shape.
+    """
+    stored = load_ranker(name)
+    if type(stored) is not type(ranker):
+        raise ValueError(f"{name} holds a {stored.name} ranker, not a {ranker.name}")
+    try:
+        ranker.load_state_dict(stored.state_dict(), strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{name} does not fit the configured {ranker.name}: {error}") from None
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; an empty dict if there is none.
+
+    Raises:
+        ValueError: if it is not JSON, naming file and line.
+    """
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+
+
+def require_safetensors(folder: Path) -> None:
+    """Raises a ValueError if an encoder's folder has no weights in the safetensors format."""
+    if not any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
+        raise ValueError(
+            f"{folder} has no model.safetensors. Pickled weights (pytorch_model.bin) are not loaded: convert "
+            "them with transformers, from_pretrained(...) and save_pretrained(...), where you trust them"
+        )
+
+
+def length_limit(folder: Path, default: int = 512) -> int:
+    """The longest row that an encoder's folder allows, special tokens included."""
+    config = AutoConfig.from_pretrained(folder)
+    positions = getattr(config, "max_position_embeddings", default) - first_position(config)
+    given = (
+        read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
+        read_json(folder / "tokenizer_config.json").get("model_max_length"),
+    )
+    return min(positions, next((int(limit) for limit in given if limit), default))
+
+
+def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
+    """The class that the part `stored` of the config.json at `path` names."""
+    if (version := stored.get("format", 1)) > _FORMAT:
+        raise ValueError(
+            f"{path} has format {version}, written by crossjem_pl {stored.get('version')}; version "
+            f"{crossjem_pl.__version__} reads formats up to {_FORMAT}: pip install --upgrade crossjem_pl"
+        )
+    for field in ("ranker", "init_args"):
+        if field not in stored:
+            raise ValueError(f"{path}: the {_KEY!r} part has no {field!r}")
+    if "class_path" in stored:
+        return _imported(path, stored["class_path"])
+    if stored["ranker"] not in RANKERS:
+        raise ValueError(f"{path}: unknown ranker {stored['ranker']!r}; there are {', '.join(RANKERS)}")
+    return RANKERS[stored["ranker"]]
+
+
+def _imported(path: Path, class_path: str) -> type[Ranker]:
+    """A ranker's class from a package that must be installed."""
+    module, _, name = class_path.rpartition(".")
+    try:
+        cls = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: the ranker's class {class_path!r} is not importable: {error}") from None
+    if not (isinstance(cls, type) and issubclass(cls, Ranker)):
+        raise ValueError(f"{path}: {class_path!r} is no subclass of Ranker")
+    return cls
 
 
 def _adopt(folder: Path, config: dict[str, Any]) -> Ranker:
@@ -92,19 +202,3 @@ def _local_folder(name: str) -> Path:
             "with `lightning fit` (it is written to <run folder>/model), or download its files into a folder "
             f"and give that path. The hub said: {str(error).partition(chr(10))[0]}"
         ) from error
-
-
-def copy_weights(name: str, ranker: Ranker) -> None:
-    """Loads the weights of the model folder `name` into `ranker`, which must be of the same make.
-
-    Raises:
-        FileNotFoundError: if there is no such model.
-        ValueError: if it is another kind of ranker, or a tensor is missing, left over or of another shape.
-    """
-    stored = load_ranker(name)
-    if type(stored) is not type(ranker):
-        raise ValueError(f"{name} holds a {stored.name} ranker, not a {ranker.name}")
-    try:
-        ranker.load_state_dict(stored.state_dict(), strict=True)
-    except RuntimeError as error:
-        raise ValueError(f"{name} does not fit the configured {ranker.name}: {error}") from None

@@ -180,11 +180,11 @@ def test_packaged_weights_with_another_checksum_are_refused(
 
 
 def test_packaged_weights_with_the_right_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crossjem_pl.rankers import pretrained
+    from crossjem_pl.rankers import encoders
 
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     packaged(tmp_path, monkeypatch)
-    monkeypatch.setattr(pretrained, "_PACKAGED_SHA256", hashlib.sha256(b"weights").hexdigest())
+    monkeypatch.setattr(encoders, "_PACKAGED_SHA256", hashlib.sha256(b"weights").hexdigest())
     assert resolve(PACKAGED) == str(tmp_path)
 
 

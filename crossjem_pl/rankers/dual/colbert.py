@@ -19,17 +19,11 @@ from crossjem_pl.rankers.dual.decoupled import DecoupledBatch, DecoupledRanker, 
 from crossjem_pl.rankers.dual.item_vectors import Vectors
 from crossjem_pl.rankers.dual.projection import ProjectionSpec
 from crossjem_pl.rankers.dual.projection import projections as build_projections
+from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_projections
 from crossjem_pl.rankers.dual.text_rows import TextRows, TokenGroup
 from crossjem_pl.rankers.dual.tower import load_text_encoder
 from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens
-from crossjem_pl.rankers.public import (
-    PublicFolders,
-    load_projections,
-    module_kinds,
-    read_json,
-    read_projections,
-    require_safetensors,
-)
+from crossjem_pl.rankers.folder import PublicFolders, read_json, require_safetensors
 
 __all__ = ["ColBERT", "max_sim"]
 

@@ -11,15 +11,10 @@ from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.decoupled import Side
 from crossjem_pl.rankers.dual.dual import DualRanker, longest_text
 from crossjem_pl.rankers.dual.projection import ProjectionSpec
+from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_sentence_encoder
 from crossjem_pl.rankers.dual.tower import TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.public import (
-    PublicFolders,
-    load_projections,
-    module_kinds,
-    read_json,
-    read_sentence_encoder,
-)
+from crossjem_pl.rankers.folder import PublicFolders, read_json
 
 __all__ = ["ITEM_INSTRUCTION", "QUERY_INSTRUCTION", "Instructor"]
 

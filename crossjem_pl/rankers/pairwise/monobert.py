@@ -15,8 +15,8 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
+from crossjem_pl.rankers.folder import PublicFolders, length_limit, require_safetensors
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.public import PublicFolders, length_limit, require_safetensors
 
 __all__ = ["MonoBERT"]
 

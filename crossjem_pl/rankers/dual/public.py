@@ -1,49 +1,24 @@
-"""Model folders that other libraries wrote: what a ranker declares to read them, and their common parts."""
+"""Model folders of sentence-transformers: which modules they hold, and what a dual ranker reads of them."""
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig
 
 from crossjem_pl.rankers.dual.projection import ACTIVATIONS, Projection, ProjectionSpec
-from crossjem_pl.rankers.encoders import first_position
+from crossjem_pl.rankers.folder import length_limit, read_json, require_safetensors
 
 __all__ = [
-    "PublicFolders",
     "SentenceEncoder",
-    "length_limit",
     "load_projections",
     "module_kinds",
-    "read_json",
     "read_projections",
     "read_sentence_encoder",
-    "require_safetensors",
 ]
-
-
-class PublicFolders(ABC):
-    """A ranker that can be built, with its weights, from folders that another library wrote."""
-
-    @classmethod
-    @abstractmethod
-    def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
-        """Whether this is the ranker for `folder`, whose config.json (empty if it has none) is `config`."""
-
-    @classmethod
-    @abstractmethod
-    def from_public(cls, folder: Path) -> Self:
-        """The ranker with the folder's weights.
-
-        Raises:
-            ValueError: for something in the folder that the ranker cannot do, naming the file.
-        """
 
 
 @dataclass(frozen=True)
@@ -72,33 +47,10 @@ class SentenceEncoder:
     max_tokens: int = 512
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; an empty dict if there is none.
-
-    Raises:
-        ValueError: if it is not JSON, naming file and line.
-    """
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-
-
 def module_kinds(folder: Path) -> list[tuple[str, Path]]:
     """Class name and folder of each module in sentence-transformers' modules.json; empty if there is none."""
     modules = sorted(read_json(folder / "modules.json"), key=lambda module: module["idx"])
     return [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in modules]
-
-
-def require_safetensors(folder: Path) -> None:
-    """Raises a ValueError if an encoder's folder has no weights in the safetensors format."""
-    if not any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
-        raise ValueError(
-            f"{folder} has no model.safetensors. Pickled weights (pytorch_model.bin) are not loaded: convert "
-            "them with transformers, from_pretrained(...) and save_pretrained(...), where you trust them"
-        )
 
 
 def read_projections(
@@ -153,17 +105,6 @@ def load_projections(layers: torch.nn.Sequential, weights: list[tuple[Path, Path
             require_safetensors(norm)
             state |= load_file(norm / "model.safetensors")
         layer.load_state_dict({name: value.float() for name, value in state.items()}, strict=True)
-
-
-def length_limit(folder: Path, default: int = 512) -> int:
-    """The longest row that an encoder's folder allows, special tokens included."""
-    config = AutoConfig.from_pretrained(folder)
-    positions = getattr(config, "max_position_embeddings", default) - first_position(config)
-    given = (
-        read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
-        read_json(folder / "tokenizer_config.json").get("model_max_length"),
-    )
-    return min(positions, next((int(limit) for limit in given if limit), default))
 
 
 def read_sentence_encoder(folder: Path) -> SentenceEncoder:
