@@ -1,76 +1,12 @@
-"""Ranking losses: pure masked functions, each with a thin `RankingLoss` module that `LOSSES` names."""
+"""Ranking losses: pure masked functions, each with a thin `RankingLoss` module that `LOSSES` names.
 
-from crossjem_pl.losses.base import LOSSES, VECTOR_LOSSES, RankingLoss, VectorLoss
-from crossjem_pl.losses.contrastive import (
-    CoRAL,
-    InBatchInfoNCE,
-    InfoNCE,
-    coral,
-    in_batch_info_nce,
-    info_nce,
-)
-from crossjem_pl.losses.listwise import (
-    ApproxDiscountedRankMSE,
-    KLDivergence,
-    LambdaLoss,
-    ListMLE,
-    ListNet,
-    Poly1CrossEntropy,
-    PositionAwareListMLE,
-    SoftmaxCrossEntropy,
-    approx_discounted_rank_mse,
-    kl_divergence,
-    lambda_loss,
-    list_mle,
-    list_net,
-    poly1_cross_entropy,
-    position_aware_list_mle,
-    softmax_cross_entropy,
-)
-from crossjem_pl.losses.pairwise import MarginMSE, RankNet, margin_mse, ranknet
-from crossjem_pl.losses.pointwise import (
-    BinaryCrossEntropy,
-    MeanSquaredError,
-    binary_cross_entropy,
-    mean_squared_error,
-)
-from crossjem_pl.losses.ranking_probability import RankingProbabilityLoss, ranking_probability_loss
+Every function is `fn(scores, targets, mask, *, options, reduction="mean")`: scores and targets floating point
+[lists, items], mask bool [lists, items] and True on items. It returns a scalar, or [lists] for reduction "none".
+"""
 
-__all__ = [
-    "LOSSES",
-    "VECTOR_LOSSES",
-    "ApproxDiscountedRankMSE",
-    "BinaryCrossEntropy",
-    "CoRAL",
-    "InBatchInfoNCE",
-    "InfoNCE",
-    "KLDivergence",
-    "LambdaLoss",
-    "ListMLE",
-    "ListNet",
-    "MarginMSE",
-    "MeanSquaredError",
-    "Poly1CrossEntropy",
-    "PositionAwareListMLE",
-    "RankNet",
-    "RankingLoss",
-    "RankingProbabilityLoss",
-    "SoftmaxCrossEntropy",
-    "VectorLoss",
-    "approx_discounted_rank_mse",
-    "binary_cross_entropy",
-    "coral",
-    "in_batch_info_nce",
-    "info_nce",
-    "kl_divergence",
-    "lambda_loss",
-    "list_mle",
-    "list_net",
-    "margin_mse",
-    "mean_squared_error",
-    "poly1_cross_entropy",
-    "position_aware_list_mle",
-    "ranking_probability_loss",
-    "ranknet",
-    "softmax_cross_entropy",
-]
+from crossjem_pl.losses.base import *  # noqa: F403 - each module's __all__ is the one list of its names
+from crossjem_pl.losses.contrastive import *  # noqa: F403
+from crossjem_pl.losses.listwise import *  # noqa: F403
+from crossjem_pl.losses.pairwise import *  # noqa: F403
+from crossjem_pl.losses.pointwise import *  # noqa: F403
+from crossjem_pl.losses.ranking_probability import *  # noqa: F403

@@ -1,48 +1,77 @@
-"""What every ranking loss shares: the contract, the masked helpers, the checks, the registry."""
+"""What every ranking loss shares: the contract, the step from function to module, masked helpers, checks."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "LOSSES",
-    "VECTOR_LOSSES",
-    "RankingLoss",
-    "Reduction",
-    "TargetKind",
-    "VectorLoss",
-    "at_least_two_items",
-    "better_count",
-    "check_choice",
-    "check_cutoff",
-    "check_epsilon",
-    "check_positive",
-    "check_probabilities",
-    "check_shapes",
-    "check_targets",
-    "logsumexp_below",
-    "masked_log_softmax",
-    "masked_mean",
-    "mean_over_pairs",
-    "reduce_lists",
-    "register",
-    "register_vector_loss",
-    "strict_pairs",
-    "sum_below",
-    "teacher_logits",
-]
+__all__ = ["LOSSES", "VECTOR_LOSSES", "RankingLoss", "Reduction", "TargetKind", "VectorLoss"]
 
 Reduction = Literal["mean", "sum", "none"]
 TargetKind = Literal["probabilities", "logits"]
 
 
-class RankingLoss(nn.Module, ABC):
-    """Thin module around a pure masked function: `forward(scores, targets, mask) -> scalar`, always in
-    float32.
+class _Loss(nn.Module):
+    """A loss function and its options. A subclass names both: `class ListNet(RankingLoss, name=..., function=...)`;
+    its constructor takes the keyword arguments of the function, except `reduction`, with the same defaults, and
+    raises the errors that the function has for them."""
+
+    name: ClassVar[str]
+    """Key in the registry, the name of the overlay `experiments/losses/<name>.yaml`."""
+    function: ClassVar[Callable[..., Tensor]]
+    registry: ClassVar[dict[str, Any]]
+    _signature: ClassVar[Signature] = Signature()
+
+    def __init_subclass__(cls, *, name: str = "", function: Callable[..., Tensor] | None = None) -> None:
+        super().__init_subclass__()
+        if function is None:  # a base class, or a loss with its own `forward`
+            return
+        if any(name in names for names in (LOSSES, VECTOR_LOSSES)):
+            raise ValueError(f"two losses are named {name!r}")
+        types = get_type_hints(function)
+        options = [
+            parameter.replace(kind=Parameter.POSITIONAL_OR_KEYWORD, annotation=types[parameter.name])
+            for parameter in signature(function).parameters.values()
+            if parameter.kind is Parameter.KEYWORD_ONLY and parameter.name != "reduction"
+        ]
+
+        def __init__(self: _Loss, *arguments: Any, **options: Any) -> None:
+            super(cls, self).__init__(*arguments, **options)
+
+        this = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        __init__.__signature__ = Signature([this, *options])  # type: ignore[attr-defined]
+        __init__.__doc__ = function.__doc__
+        cls.__init__ = __init__  # type: ignore[method-assign]
+        cls.name, cls.function, cls._signature = name, staticmethod(function), Signature(options)
+        cls.registry[name] = cls
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__()
+        bound = self._signature.bind(*arguments, **options)
+        bound.apply_defaults()
+        self.options: dict[str, Any] = dict(bound.arguments)
+        if hasattr(self, "function"):
+            self._check_options()
+
+    def _check_options(self) -> None:
+        """Raises what the function raises for its options."""
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+
+
+LOSSES: dict[str, type[RankingLoss]] = {}
+"""All losses by name. Importing `crossjem_pl.losses` fills it."""
+VECTOR_LOSSES: dict[str, type[VectorLoss]] = {}
+"""All losses over vectors by name. Importing `crossjem_pl.losses` fills it."""
+
+
+class RankingLoss(_Loss):
+    """Module around a pure masked function: `forward(scores, targets, mask) -> scalar`, always in float32.
 
     Shapes: `scores` and `targets` [lists, items], `mask` bool [lists, items], True on items. Entries where
     the mask is False may hold anything, infinities and NaN included: they take no part in the value or the
@@ -53,46 +82,29 @@ class RankingLoss(nn.Module, ABC):
     counted.
     """
 
-    name: ClassVar[str]
-    """Key in the registry, the name of the overlay `experiments/losses/<name>.yaml`."""
+    registry = LOSSES
 
-    @abstractmethod
     def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """The mean loss over the lists that have one."""
+        return self.function(scores, targets, mask, **self.options)
 
-    def extra_repr(self) -> str:
-        return ", ".join(
-            f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k != "training"
-        )
-
-
-LOSSES: dict[str, type[RankingLoss]] = {}
-"""All losses by name. Importing `crossjem_pl.losses` fills it."""
-
-L = TypeVar("L", bound=type[RankingLoss])
+    def _check_options(self) -> None:
+        nothing = torch.zeros(1, 2, device="cpu")
+        self(nothing, nothing, nothing == 0)
 
 
-def register(cls: L) -> L:
-    """Class decorator that enters a loss in the registry under `cls.name`."""
-    if cls.name in LOSSES:
-        raise ValueError(f"two losses are named {cls.name!r}")
-    LOSSES[cls.name] = cls
-    return cls
-
-
-class VectorLoss(nn.Module, ABC):
+class VectorLoss(_Loss):
     """A loss over vectors instead of scores: the score of any query of the batch with any item is their inner
-    product. Only rankers with `vectors` (dual encoders) can be trained with it.
+    product. Only rankers with `vectors` (dual encoders) can be trained with it. The option `gather` extends the
+    batch to all processes.
 
     Shapes: `query_vectors` [lists, width], `item_vectors` [lists, items, width], `targets` [lists, items],
     `mask` bool [lists, items], `item_keys` int64 [lists, items] and `query_keys` int64 [lists], equal where
     the texts are. Where the mask is False, anything goes.
     """
 
-    name: ClassVar[str]
-    """Key in the registry, the name of the overlay `experiments/losses/<name>.yaml`."""
+    registry = VECTOR_LOSSES
 
-    @abstractmethod
     def forward(
         self,
         query_vectors: Tensor,
@@ -103,25 +115,15 @@ class VectorLoss(nn.Module, ABC):
         query_keys: Tensor,
     ) -> Tensor:
         """The mean loss over the lists that have one."""
-
-    def extra_repr(self) -> str:
-        return ", ".join(
-            f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k != "training"
+        return self.function(
+            query_vectors, item_vectors, targets, mask, item_keys, query_keys, **self.options
         )
 
-
-VECTOR_LOSSES: dict[str, type[VectorLoss]] = {}
-"""All losses over vectors by name. Importing `crossjem_pl.losses` fills it."""
-
-V = TypeVar("V", bound=type[VectorLoss])
-
-
-def register_vector_loss(cls: V) -> V:
-    """Class decorator that enters a loss over vectors in the registry under `cls.name`."""
-    if cls.name in VECTOR_LOSSES or cls.name in LOSSES:
-        raise ValueError(f"two losses are named {cls.name!r}")
-    VECTOR_LOSSES[cls.name] = cls
-    return cls
+    def _check_options(self) -> None:
+        nothing = torch.zeros(1, 2, device="cpu")
+        keys = nothing.long()
+        tensors = nothing, nothing[..., None].expand(1, 2, 2), nothing, nothing == 0, keys, keys[:, 0]
+        self.function(*tensors, **{**self.options, "gather": False})
 
 
 def check_shapes(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,21 +140,15 @@ def check_shapes(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor,
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be bool, got {mask.dtype}")
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    zero = torch.zeros((), dtype=dtype, device=scores.device)
-    return (
-        torch.where(mask, scores.to(dtype), zero),
-        torch.where(mask, targets.detach().to(dtype), zero),
-        mask,
-    )
+    scores, targets = scores.to(dtype), targets.detach().to(dtype)
+    return scores.masked_fill(~mask, 0.0), targets.masked_fill(~mask, 0.0), mask
 
 
 def check_targets(allowed: Tensor, targets: Tensor, mask: Tensor, expected: str) -> None:
-    """Raises a ValueError that names the first target of an item where `allowed` is False.
+    """Raises a ValueError that names the first target of an item where `allowed`, bool [lists, items], is False.
 
     Args:
-        allowed: bool [lists, items].
-        targets: [lists, items].
-        mask: bool [lists, items].
+        allowed, targets, mask: [lists, items].
         expected: what the loss takes, for the message.
     """
     wrong = mask & ~allowed
@@ -166,38 +162,26 @@ def check_probabilities(targets: Tensor, mask: Tensor, loss: str) -> None:
     check_targets((targets >= 0) & (targets <= 1), targets, mask, f"{loss} takes probabilities in [0, 1]")
 
 
-def check_positive(name: str, value: float) -> float:
-    """`value`, or a ValueError if it is not a positive finite number."""
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return value
+def check_positive(**options: float) -> None:
+    """Raises a ValueError that names the first option that is not a positive finite number."""
+    for name, value in options.items():
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} must be positive and finite, got {value!r}")
 
 
-def check_epsilon(value: float) -> float:
-    """`value`, or a ValueError if it is not in [1e-6, 0.5).
-
-    Much below, 1 - epsilon is 1 in float32 and its logit is infinite.
-    """
-    if not 1e-6 <= value < 0.5:
-        raise ValueError(f"epsilon must be at least 1e-6 and below 0.5, got {value!r}")
-    return value
+def check_cutoff(**options: int | None) -> None:
+    """Raises a ValueError that names the first option that is neither None nor at least 1."""
+    for name, value in options.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1 or None, got {value!r}")
 
 
-def check_cutoff(name: str, value: int | None) -> int | None:
-    """`value`, or a ValueError if it is neither None nor at least 1."""
-    if value is not None and value < 1:
-        raise ValueError(f"{name} must be at least 1 or None, got {value!r}")
-    return value
-
-
-T = TypeVar("T", bound=str)
-
-
-def check_choice(name: str, value: T, choices: Any) -> T:
-    """`value`, or a ValueError if it is not one of the strings of the `Literal` type `choices`."""
-    if value not in get_args(choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}; got {value!r}")
-    return value
+def check_choice(choices: Any, **options: str) -> None:
+    """Raises a ValueError that names the first option that is not a string of the `Literal` type `choices`."""
+    for name, value in options.items():
+        if value not in get_args(choices):
+            allowed = ", ".join(map(repr, get_args(choices)))
+            raise ValueError(f"{name} must be one of {allowed}; got {value!r}")
 
 
 def teacher_logits(
@@ -210,16 +194,17 @@ def teacher_logits(
         targets: floating point [lists, items], 0 on padding.
         mask: bool [lists, items].
         targets_are: "probabilities" are turned into logits, "logits" stay.
-        epsilon: bound of the clamping, at least 1e-6 and below 0.5. Read only for probabilities.
+        epsilon: bound of the clamping, at least 1e-6 (much below, 1 - epsilon is 1 in float32) and below 0.5.
         loss: name of the loss, for the message.
 
     Raises:
         ValueError: on a probability outside [0, 1], an epsilon out of bounds or an unknown kind.
     """
-    check_choice("targets_are", targets_are, TargetKind)
+    check_choice(TargetKind, targets_are=targets_are)
+    if not 1e-6 <= epsilon < 0.5:
+        raise ValueError(f"epsilon must be at least 1e-6 and below 0.5, got {epsilon!r}")
     if targets_are == "logits":
         return targets
-    check_epsilon(epsilon)
     check_probabilities(targets, mask, f"{loss} with targets_are='probabilities'")
     return torch.logit(targets, eps=epsilon)
 
@@ -235,6 +220,11 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
 
 
+def ratio(values: Tensor, total: Tensor) -> Tensor:
+    """`values` / `total`; `values` where the total is not positive."""
+    return values / torch.where(total > 0, total, torch.ones_like(total))
+
+
 def at_least_two_items(mask: Tensor) -> Tensor:
     """bool [lists]: the list has something to rank."""
     return mask.sum(dim=-1) > 1
@@ -247,10 +237,9 @@ def strict_pairs(targets: Tensor, mask: Tensor) -> Tensor:
 
 def mean_over_pairs(values: Tensor, pairs: Tensor, weights: Tensor | None = None) -> Tensor:
     """(Weighted) mean of [lists, items, items] over the marked pairs of each list; 0 where there are none."""
-    total = pairs.to(values.dtype) if weights is None else weights.masked_fill(~pairs, 0.0)
-    summed = (values.masked_fill(~pairs, 0.0) * total).sum(dim=(-2, -1))
-    denominator = total.sum(dim=(-2, -1))
-    return summed / torch.where(denominator > 0, denominator, torch.ones_like(denominator))
+    weights = pairs.to(values.dtype) if weights is None else weights.masked_fill(~pairs, 0.0)
+    summed = (values.masked_fill(~pairs, 0.0) * weights).sum(dim=(-2, -1))
+    return ratio(summed, weights.sum(dim=(-2, -1)))
 
 
 def better_count(targets: Tensor, mask: Tensor) -> Tensor:
@@ -273,6 +262,10 @@ def logsumexp_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor,
     Returns:
         The sums [lists, items], 0 where there is nothing below, and bool [lists, items]: there is something
         below.
+
+    >>> sums, has_below = logsumexp_below(torch.zeros(1, 3), torch.tensor([[0.9, 0.1, 0.4]]), torch.ones(1, 3) > 0)
+    >>> sums.exp().tolist(), has_below.tolist()
+    ([[2.0, 1.0, 1.0]], [[True, False, True]])
     """
     count, order = _count_below(keys, mask)
     running = torch.logcumsumexp(values.masked_fill(~mask, 0.0).gather(-1, order), dim=-1)
@@ -300,10 +293,8 @@ def _read_running(running: Tensor, count: Tensor, mask: Tensor) -> tuple[Tensor,
 
 def reduce_lists(per_list: Tensor, has_loss: Tensor, reduction: Reduction) -> Tensor:
     """Reduces [lists] to the mean over `has_loss` (0, with a gradient, if there is none), the sum, or not."""
-    check_choice("reduction", reduction, Reduction)
-    per_list = torch.where(has_loss, per_list, torch.zeros_like(per_list))
+    check_choice(Reduction, reduction=reduction)
+    per_list = per_list.masked_fill(~has_loss, 0.0)
     if reduction == "none":
         return per_list
-    if reduction == "sum":
-        return per_list.sum()
-    return per_list.sum() / has_loss.sum().clamp(min=1)
+    return per_list.sum() if reduction == "sum" else per_list.sum() / has_loss.sum().clamp(min=1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as dist_functional
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,8 +19,6 @@ from crossjem_pl.losses.base import (
     logsumexp_below,
     masked_mean,
     reduce_lists,
-    register,
-    register_vector_loss,
 )
 
 __all__ = ["CoRAL", "InBatchInfoNCE", "InfoNCE", "coral", "in_batch_info_nce", "info_nce"]
@@ -45,24 +42,23 @@ def info_nce(
     loss of DPR (Karpukhin et al., arXiv 2004.04906) with the negatives of one list. **Several positives**:
     each has its own term, and the others are not in its denominator, so positives do not compete.
 
-    Relations: with one positive it is `softmax_cross_entropy`. `in_batch_info_nce` takes the negatives from
-    the batch.
-
     Args:
-        scores: [lists, items].
         targets: binary or graded labels or teacher probabilities [lists, items].
-        mask: bool [lists, items].
         temperature: divides the scores. Cosines want a small one (0.05); logits of a classifier want 1.
         threshold: items with a target above it are positives.
         reduction: over the lists. A list has a loss if it has a positive and a negative.
     """
-    check_positive("temperature", temperature)
+    check_positive(temperature=temperature)
     scores, targets, mask = check_shapes(scores, targets, mask)
     positive = (targets > threshold) & mask
     # all negatives are below all positives, and no positive is below another
     below, has_below = logsumexp_below(scores / temperature, positive.to(scores.dtype), mask)
     terms = -functional.logsigmoid(scores / temperature - below)
     return reduce_lists(masked_mean(terms, has_below), has_below.any(dim=-1), reduction)
+
+
+class InfoNCE(RankingLoss, name="info_nce", function=info_nce):
+    """Module of `info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5."""
 
 
 def coral(
@@ -81,27 +77,34 @@ def coral(
     with ranks by target. Gienapp, Deckers and Potthast, "Contrastive Ranking-Aware Learning" (CoRAL, 2023),
     after Hoffmann et al., "Ranking Info Noise Contrastive Estimation" (AAAI 2022). Scores are inner products
     of query and item there; any scores do. **Ties**: an item is contrasted with the items strictly below it
-    and never with its equals; those tied to the k-th item count as among the top k. The mean is over the
-    items among the top k that have an item below, which is 1/k where the k + 1 best targets differ.
+    and never with its equals; those tied to the k-th item count as among the top k. An item with nothing below
+    has the term 0. The sum is divided by k, even if the list is shorter or has fewer terms; for k = None by the
+    length of the list.
 
-    Relations: `list_mle` is k = None with a sum in place of the mean.
+    >>> scores, targets = torch.zeros(1, 3), torch.tensor([[0.9, 0.1, 0.4]])
+    >>> coral(scores, targets, torch.ones(1, 3) > 0, k=2)  # (log 3 + log 2) / 2
+    tensor(0.8959)
 
     Args:
-        scores: [lists, items].
         targets: anything that orders the items, usually teacher scores [lists, items].
-        mask: bool [lists, items].
         k: number of ranks that have a term; None for all.
         temperature: divides the scores. Cosines want a small one (0.05).
         reduction: over the lists. A list has a loss if two of its targets differ.
     """
-    check_positive("temperature", temperature)
-    check_cutoff("k", k)
+    check_positive(temperature=temperature)
+    check_cutoff(k=k)
     scores, targets, mask = check_shapes(scores, targets, mask)
     below, has_term = logsumexp_below(scores / temperature, targets, mask)
     if k is not None:
         has_term = has_term & (better_count(targets, mask) < k)
     terms = -functional.logsigmoid(scores / temperature - below)
-    return reduce_lists(masked_mean(terms, has_term), has_term.any(dim=-1), reduction)
+    divisor = mask.sum(dim=-1).clamp(min=1) if k is None else k
+    per_list = terms.masked_fill(~has_term, 0.0).sum(dim=-1) / divisor
+    return reduce_lists(per_list, has_term.any(dim=-1), reduction)
+
+
+class CoRAL(RankingLoss, name="coral", function=coral):
+    """Module of `coral`. Targets: anything that orders the items, usually teacher scores."""
 
 
 def in_batch_info_nce(
@@ -141,19 +144,18 @@ def in_batch_info_nce(
         query_keys: int64 [lists], equal for equal queries.
         temperature: divides the inner products.
         threshold: items with a target above it are positives.
-        gather: take the items of all processes of the default process group.
+        gather: take the items of all processes of the default process group; without one it changes nothing.
         reduction: over the lists of this process. A list has a loss if it has a positive and a negative.
 
     Returns:
         Scalar in float32 (float64 for float64 vectors), or [lists] for reduction "none".
 
     Raises:
-        ValueError: on shapes or types that do not agree, or `gather` without a process group.
+        ValueError: on shapes or types that do not agree.
     """
-    check_positive("temperature", temperature)
+    check_positive(temperature=temperature)
     _check_vectors(query_vectors, item_vectors, targets, mask, item_keys, query_keys)
-    if gather and not (dist.is_available() and dist.is_initialized()):
-        raise ValueError("gather=True needs torch.distributed to be initialised")
+    gather = gather and dist.is_available() and dist.is_initialized()
     dtype = torch.promote_types(torch.promote_types(query_vectors.dtype, item_vectors.dtype), torch.float32)
     items = torch.where(mask[:, :, None], item_vectors, torch.zeros_like(item_vectors))
     positive = (targets > threshold) & mask
@@ -162,10 +164,10 @@ def in_batch_info_nce(
     all_items, all_positive, all_mask, all_keys, all_queries = items, positive, mask, keys, own_queries
     if gather:
         shape, first_list = _largest_shape(mask)
-        all_items = _AllGather.apply(_pad(items, shape))
-        numbers = _gather(_pad(torch.stack((positive.long(), mask.long(), keys), dim=-1), shape))
+        all_items = _gather(items, shape)
+        numbers = _gather(torch.stack((positive.long(), mask.long(), keys), dim=-1), shape)
         all_positive, all_mask, all_keys = numbers[..., 0] > 0, numbers[..., 1] > 0, numbers[..., 2]
-        all_queries = _gather(_pad(own_queries[:, None], (shape[0], 1)))[:, 0]
+        all_queries = _gather(own_queries[:, None], (shape[0], 1))[:, 0]
 
     with torch.autocast(query_vectors.device.type, enabled=False):
         flat = all_items.reshape(-1, all_items.shape[-1]).to(dtype)
@@ -240,101 +242,15 @@ def _largest_shape(mask: Tensor) -> tuple[tuple[int, int], int]:
     return (lists, items), dist.get_rank() * lists
 
 
-def _pad(values: Tensor, shape: tuple[int, int]) -> Tensor:
+def _gather(values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """All processes' values [lists, items, ...], padded to `shape`, one after the other; differentiable."""
     lists, items = values.shape[:2]
     widths = [0, 0] * (values.ndim - 2) + [0, shape[1] - items, 0, shape[0] - lists]
-    return functional.pad(values, widths).contiguous()
+    return torch.cat(dist_functional.all_gather(functional.pad(values, widths).contiguous()))
 
 
-def _gather(values: Tensor) -> Tensor:
-    """All processes' equally shaped values, one after the other."""
-    parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, values)
-    return torch.cat(parts)
-
-
-class _AllGather(torch.autograd.Function):
-    """`_gather` whose gradient is the sum of what all processes have for this process's values."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        ctx.rows = len(values)
-        return _gather(values)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total.narrow(0, dist.get_rank() * ctx.rows, ctx.rows)
-
-
-@register
-class InfoNCE(RankingLoss):
-    """Module of `info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5."""
-
-    name: ClassVar[str] = "info_nce"
-
-    def __init__(self, temperature: float = 1.0, threshold: float = 0.0) -> None:
-        super().__init__()
-        self.temperature = check_positive("temperature", temperature)
-        self.threshold = threshold
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return info_nce(scores, targets, mask, temperature=self.temperature, threshold=self.threshold)
-
-
-@register
-class CoRAL(RankingLoss):
-    """Module of `coral`. Targets: anything that orders the items, usually teacher scores."""
-
-    name: ClassVar[str] = "coral"
-
-    def __init__(self, k: int | None = 10, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.k = check_cutoff("k", k)
-        self.temperature = check_positive("temperature", temperature)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return coral(scores, targets, mask, k=self.k, temperature=self.temperature)
-
-
-@register_vector_loss
-class InBatchInfoNCE(VectorLoss):
+class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce", function=in_batch_info_nce):
     """Module of `in_batch_info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5.
 
     The rankers' `vectors` have their scale multiplied in, so `temperature` is 1 unless it is wanted on top.
-
-    Args:
-        temperature: divides the inner products.
-        threshold: items with a target above it are positives.
-        gather: negatives from all processes of a distributed run; without one it changes nothing.
     """
-
-    name: ClassVar[str] = "in_batch_info_nce"
-
-    def __init__(self, temperature: float = 1.0, threshold: float = 0.0, gather: bool = False) -> None:
-        super().__init__()
-        self.temperature = check_positive("temperature", temperature)
-        self.threshold = threshold
-        self.gather = gather
-
-    def forward(
-        self,
-        query_vectors: Tensor,
-        item_vectors: Tensor,
-        targets: Tensor,
-        mask: Tensor,
-        item_keys: Tensor,
-        query_keys: Tensor,
-    ) -> Tensor:
-        return in_batch_info_nce(
-            query_vectors,
-            item_vectors,
-            targets,
-            mask,
-            item_keys,
-            query_keys,
-            temperature=self.temperature,
-            threshold=self.threshold,
-            gather=self.gather and dist.is_available() and dist.is_initialized(),
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from crossjem_pl.losses.base import (
     better_count,
     check_choice,
     check_cutoff,
-    check_epsilon,
     check_positive,
     check_shapes,
     check_targets,
@@ -24,8 +23,8 @@ from crossjem_pl.losses.base import (
     masked_log_softmax,
     masked_mean,
     mean_over_pairs,
+    ratio,
     reduce_lists,
-    register,
     strict_pairs,
     teacher_logits,
 )
@@ -67,19 +66,18 @@ def softmax_cross_entropy(
 
     The softmax loss of RankT5 (Zhuang et al., arXiv 2210.10634), with labels normalised to sum 1.
 
-    Relations: `list_net` takes the softmax of the targets instead and so gives weight to every item;
-    `poly1_cross_entropy` adds a term; `info_nce` does not let the positives of a list compete.
-
     Args:
-        scores: [lists, items].
         targets: non-negative labels, binary or graded [lists, items].
-        mask: bool [lists, items].
         reduction: over the lists. A list has a loss if it has two items and a label above 0.
 
     Raises:
         ValueError: on a negative target.
     """
     return poly1_cross_entropy(scores, targets, mask, epsilon=0.0, reduction=reduction)
+
+
+class SoftmaxCrossEntropy(RankingLoss, name="softmax_ce", function=softmax_cross_entropy):
+    """Module of `softmax_cross_entropy`. Targets: non-negative labels."""
 
 
 def poly1_cross_entropy(
@@ -93,12 +91,8 @@ def poly1_cross_entropy(
     Poly-1 softmax of RankT5 (Zhuang et al., arXiv 2210.10634), after Leng et al., "PolyLoss" (arXiv
     2204.12511).
 
-    Relations: `softmax_cross_entropy` is epsilon = 0.
-
     Args:
-        scores: [lists, items].
         targets: non-negative labels, binary or graded [lists, items].
-        mask: bool [lists, items].
         epsilon: weight of the added term, at least -1 (below, the loss rewards a wrong answer near its
             optimum).
         reduction: over the lists. A list has a loss if it has two items and a label above 0.
@@ -106,11 +100,12 @@ def poly1_cross_entropy(
     Raises:
         ValueError: on a negative target or an epsilon below -1.
     """
-    _check_poly1_epsilon(epsilon)
+    if not -1.0 <= epsilon < float("inf"):
+        raise ValueError(f"epsilon must be at least -1 and finite, got {epsilon!r}")
     scores, targets, mask = check_shapes(scores, targets, mask)
     check_targets(targets >= 0, targets, mask, "a softmax cross entropy takes labels that are at least 0")
     total = targets.sum(dim=-1)
-    weights = targets / torch.where(total > 0, total, torch.ones_like(total))[:, None]
+    weights = ratio(targets, total[:, None])
     log_p = masked_log_softmax(scores, mask)
     per_list = -(weights * log_p).sum(dim=-1)
     if epsilon != 0.0:
@@ -118,10 +113,8 @@ def poly1_cross_entropy(
     return reduce_lists(per_list, (total > 0) & at_least_two_items(mask), reduction)
 
 
-def _check_poly1_epsilon(epsilon: float) -> float:
-    if not -1.0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon must be at least -1 and finite, got {epsilon!r}")
-    return epsilon
+class Poly1CrossEntropy(RankingLoss, name="poly1", function=poly1_cross_entropy):
+    """Module of `poly1_cross_entropy`. Targets: non-negative labels."""
 
 
 def list_net(
@@ -135,22 +128,21 @@ def list_net(
     The temperature is not in the paper (1 is the paper's form). It divides the targets only: labels in [0, 1]
     give an almost uniform softmax over 30 items, and a temperature of 0.1 makes their differences count.
 
-    Relations: `kl_divergence` is the same for teacher logits, less the entropy of the targets, with one
-    temperature on both sides; `softmax_cross_entropy` gives items with label 0 no weight.
-
     Args:
-        scores: [lists, items].
         targets: labels, probabilities or logits, any finite numbers [lists, items].
-        mask: bool [lists, items].
         temperature: divides the targets.
         reduction: over the lists. A list has a loss if it has two items. Where all targets are equal, it asks
             for equal scores.
     """
-    check_positive("temperature", temperature)
+    check_positive(temperature=temperature)
     scores, targets, mask = check_shapes(scores, targets, mask)
     weights = masked_log_softmax(targets / temperature, mask).exp().masked_fill(~mask, 0.0)
     per_list = -(weights * masked_log_softmax(scores, mask)).sum(dim=-1)
     return reduce_lists(per_list, at_least_two_items(mask), reduction)
+
+
+class ListNet(RankingLoss, name="listnet", function=list_net):
+    """Module of `list_net`. Targets: any finite numbers."""
 
 
 def kl_divergence(
@@ -171,13 +163,8 @@ def kl_divergence(
     Hinton et al., "Distilling the Knowledge in a Neural Network" (arXiv 1503.02531) over a list of items; the
     square of the temperature keeps the size of the gradient. 0 exactly where s = t up to a shift per list.
 
-    Relations: `list_net`, which takes the targets as they are; `ranking_probability_loss` has the same
-    optimum and looks at every place of the order, where this one looks at the first.
-
     Args:
-        scores: [lists, items].
         targets: teacher probabilities or logits [lists, items].
-        mask: bool [lists, items].
         targets_are: "probabilities" are turned into logits t, "logits" are t.
         epsilon: probabilities are clamped to [epsilon, 1 - epsilon].
         temperature: divides both logits.
@@ -186,13 +173,17 @@ def kl_divergence(
     Raises:
         ValueError: on a probability outside [0, 1].
     """
-    check_positive("temperature", temperature)
+    check_positive(temperature=temperature)
     scores, targets, mask = check_shapes(scores, targets, mask)
     teacher = teacher_logits(targets, mask, targets_are, epsilon, "KL")
     log_p = masked_log_softmax(teacher / temperature, mask)
     log_q = masked_log_softmax(scores / temperature, mask)
     per_list = temperature**2 * (log_p.exp() * (log_p - log_q)).sum(dim=-1)
     return reduce_lists(per_list, at_least_two_items(mask), reduction)
+
+
+class KLDivergence(RankingLoss, name="kl", function=kl_divergence):
+    """Module of `kl_divergence`. Targets: teacher probabilities, or logits if `targets_are` says so."""
 
 
 def list_mle(scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduction = "mean") -> Tensor:
@@ -206,19 +197,18 @@ def list_mle(scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduct
     target, so the tied items claim no order, whatever the order in which they are given (the form of the
     unique softmax of Zhu and Klabjan, 2020). Without ties this is the paper's loss.
 
-    Relations: the term of item j is -log p_j of `ranking_probability_loss`, whose teacher says how sure it is
-    of the order; `coral` averages the terms of the top k; `position_aware_list_mle` weights them.
-
     Args:
-        scores: [lists, items].
         targets: anything that orders the items [lists, items].
-        mask: bool [lists, items].
         reduction: over the lists. A list has a loss if two of its targets differ. The sum over the items is
             not divided by their number, as in the paper.
     """
     scores, targets, mask = check_shapes(scores, targets, mask)
     terms, has_below = _plackett_luce_terms(scores, targets, mask)
     return reduce_lists(terms.sum(dim=-1), has_below.any(dim=-1), reduction)
+
+
+class ListMLE(RankingLoss, name="listmle", function=list_mle):
+    """Module of `list_mle`. Targets: anything that orders the items."""
 
 
 def position_aware_list_mle(
@@ -235,9 +225,7 @@ def position_aware_list_mle(
     order of the input is nothing.
 
     Args:
-        scores: [lists, items].
         targets: anything that orders the items [lists, items].
-        mask: bool [lists, items].
         reduction: over the lists. A list has a loss if two of its targets differ.
     """
     scores, targets, mask = check_shapes(scores, targets, mask)
@@ -245,6 +233,10 @@ def position_aware_list_mle(
     return reduce_lists(
         (_position_weights(targets, mask) * terms).sum(dim=-1), has_below.any(dim=-1), reduction
     )
+
+
+class PositionAwareListMLE(RankingLoss, name="plistmle", function=position_aware_list_mle):
+    """Module of `position_aware_list_mle`. Targets: anything that orders the items."""
 
 
 def _plackett_luce_terms(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -264,8 +256,7 @@ def _position_weights(targets: Tensor, mask: Tensor) -> Tensor:
     spread = torch.where(mask, at_least - better, torch.ones_like(better))
     weights = (torch.exp2(-better) - torch.exp2(-at_least)) / spread - torch.exp2(-size)
     weights = weights.clamp(min=0.0).masked_fill(~mask, 0.0)
-    total = weights.sum(dim=-1, keepdim=True)
-    return weights / torch.where(total > 0, total, torch.ones_like(total))
+    return ratio(weights, weights.sum(dim=-1, keepdim=True))
 
 
 def lambda_loss(
@@ -296,12 +287,8 @@ def lambda_loss(
     mean of the pairs of a list. The weights carry no gradient. **Ties**: items with equal scores are ranked
     worst target first, so the order of the input does not enter the value.
 
-    Relations: `ranknet` is scheme "none" in units of log 2.
-
     Args:
-        scores: [lists, items].
         targets: graded labels, at least 0 (binary ones and probabilities are such) [lists, items].
-        mask: bool [lists, items].
         scheme: see above.
         k: cut-off of nDCG@k; None for the whole list.
         sigma: steepness of the logistic.
@@ -313,11 +300,11 @@ def lambda_loss(
     Raises:
         ValueError: on a negative target, or one above 30 with the exponential gain.
     """
-    check_choice("scheme", scheme, LambdaScheme)
-    check_choice("gain", gain, GainKind)
-    check_positive("sigma", sigma)
-    check_positive("mu", mu)
-    check_cutoff("k", k)
+    check_choice(LambdaScheme, scheme=scheme)
+    check_choice(GainKind, gain=gain)
+    check_positive(sigma=sigma)
+    check_positive(mu=mu)
+    check_cutoff(k=k)
     scores, targets, mask = check_shapes(scores, targets, mask)
     check_targets(targets >= 0, targets, mask, "LambdaLoss takes labels that are at least 0")
     if gain == "exponential":
@@ -342,6 +329,10 @@ def lambda_loss(
     return reduce_lists(mean_over_pairs(weights * terms, pairs), pairs.any(dim=(-2, -1)), reduction)
 
 
+class LambdaLoss(RankingLoss, name="lambdaloss", function=lambda_loss):
+    """Module of `lambda_loss`. Targets: graded labels, at least 0."""
+
+
 def _score_ranks(scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
     """Ranks 1..n by score [lists, items]; equal scores in ascending order of target; padding last."""
     by_target = targets.masked_fill(~mask, torch.inf).argsort(dim=-1)
@@ -361,7 +352,7 @@ def _normalised_gains(targets: Tensor, mask: Tensor, gain: GainKind, k: int | No
     best_first = gains.sort(dim=-1, descending=True).values[:, :k]
     places = torch.arange(1, best_first.shape[1] + 1, device=gains.device)
     ideal = (best_first * _discount(places, gains.dtype)).sum(dim=-1, keepdim=True)
-    return gains / torch.where(ideal > 0, ideal, torch.ones_like(ideal))
+    return ratio(gains, ideal)
 
 
 def _lambda_weights(gains: Tensor, ranks: Tensor, scheme: LambdaScheme, mu: float) -> Tensor:
@@ -396,14 +387,12 @@ def approx_discounted_rank_mse(
     **Ties**: items with equal targets share the mean of their ranks, which equal scores reach.
 
     Args:
-        scores: [lists, items].
         targets: anything that orders the items, such as the ranks of a language model, negated [lists,
             items].
-        mask: bool [lists, items].
         temperature: the smaller, the nearer r' is to the true rank and the fewer pairs have a gradient.
         reduction: over the lists. A list has a loss if two of its targets differ.
     """
-    check_positive("temperature", temperature)
+    check_positive(temperature=temperature)
     scores, targets, mask = check_shapes(scores, targets, mask)
     better = better_count(targets, mask).to(scores.dtype)
     worse = better_count(-targets, mask).to(scores.dtype)
@@ -415,125 +404,5 @@ def approx_discounted_rank_mse(
     return reduce_lists(masked_mean(errors, mask), (better > 0).any(dim=-1), reduction)
 
 
-@register
-class SoftmaxCrossEntropy(RankingLoss):
-    """Module of `softmax_cross_entropy`. Targets: non-negative labels."""
-
-    name: ClassVar[str] = "softmax_ce"
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return softmax_cross_entropy(scores, targets, mask)
-
-
-@register
-class Poly1CrossEntropy(RankingLoss):
-    """Module of `poly1_cross_entropy`. Targets: non-negative labels."""
-
-    name: ClassVar[str] = "poly1"
-
-    def __init__(self, epsilon: float = 1.0) -> None:
-        super().__init__()
-        self.epsilon = _check_poly1_epsilon(epsilon)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return poly1_cross_entropy(scores, targets, mask, epsilon=self.epsilon)
-
-
-@register
-class ListNet(RankingLoss):
-    """Module of `list_net`. Targets: any finite numbers."""
-
-    name: ClassVar[str] = "listnet"
-
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = check_positive("temperature", temperature)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return list_net(scores, targets, mask, temperature=self.temperature)
-
-
-@register
-class KLDivergence(RankingLoss):
-    """Module of `kl_divergence`. Targets: teacher probabilities, or logits if `targets_are` says so."""
-
-    name: ClassVar[str] = "kl"
-
-    def __init__(
-        self, targets_are: TargetKind = "probabilities", epsilon: float = 1e-4, temperature: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.targets_are = check_choice("targets_are", targets_are, TargetKind)
-        self.epsilon = check_epsilon(epsilon)
-        self.temperature = check_positive("temperature", temperature)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return kl_divergence(
-            scores,
-            targets,
-            mask,
-            targets_are=self.targets_are,
-            epsilon=self.epsilon,
-            temperature=self.temperature,
-        )
-
-
-@register
-class ListMLE(RankingLoss):
-    """Module of `list_mle`. Targets: anything that orders the items."""
-
-    name: ClassVar[str] = "listmle"
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return list_mle(scores, targets, mask)
-
-
-@register
-class PositionAwareListMLE(RankingLoss):
-    """Module of `position_aware_list_mle`. Targets: anything that orders the items."""
-
-    name: ClassVar[str] = "plistmle"
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return position_aware_list_mle(scores, targets, mask)
-
-
-@register
-class LambdaLoss(RankingLoss):
-    """Module of `lambda_loss`. Targets: graded labels, at least 0."""
-
-    name: ClassVar[str] = "lambdaloss"
-
-    def __init__(
-        self,
-        scheme: LambdaScheme = "ndcg_loss2pp",
-        k: int | None = None,
-        sigma: float = 1.0,
-        mu: float = 10.0,
-        gain: GainKind = "exponential",
-    ) -> None:
-        super().__init__()
-        self.scheme = check_choice("scheme", scheme, LambdaScheme)
-        self.k = check_cutoff("k", k)
-        self.sigma = check_positive("sigma", sigma)
-        self.mu = check_positive("mu", mu)
-        self.gain = check_choice("gain", gain, GainKind)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return lambda_loss(
-            scores, targets, mask, scheme=self.scheme, k=self.k, sigma=self.sigma, mu=self.mu, gain=self.gain
-        )
-
-
-@register
-class ApproxDiscountedRankMSE(RankingLoss):
+class ApproxDiscountedRankMSE(RankingLoss, name="adr_mse", function=approx_discounted_rank_mse):
     """Module of `approx_discounted_rank_mse`. Targets: anything that orders the items."""
-
-    name: ClassVar[str] = "adr_mse"
-
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = check_positive("temperature", temperature)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return approx_discounted_rank_mse(scores, targets, mask, temperature=self.temperature)

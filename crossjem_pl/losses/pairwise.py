@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional
@@ -12,11 +12,9 @@ from crossjem_pl.losses.base import (
     Reduction,
     TargetKind,
     check_choice,
-    check_epsilon,
     check_shapes,
     mean_over_pairs,
     reduce_lists,
-    register,
     strict_pairs,
     teacher_logits,
 )
@@ -42,22 +40,22 @@ def ranknet(
     "Learning to Rank using Gradient Descent" (ICML 2005), with hard preferences. Natural logarithm; mean over
     the pairs of a list, then over the lists.
 
-    Relations: `lambda_loss` weights the same terms by what a swap changes in nDCG.
-
     Args:
-        scores: [lists, items].
         targets: binary or graded labels, teacher probabilities or logits [lists, items]: only their order
             counts (and their differences where they are the weights).
-        mask: bool [lists, items].
         weighting: "none" or "difference".
         reduction: over the lists. A list has a loss if two of its targets differ.
     """
-    check_choice("weighting", weighting, PairWeighting)
+    check_choice(PairWeighting, weighting=weighting)
     scores, targets, mask = check_shapes(scores, targets, mask)
     pairs = strict_pairs(targets, mask)
     terms = -functional.logsigmoid(scores[:, :, None] - scores[:, None, :])
     weights = targets[:, :, None] - targets[:, None, :] if weighting == "difference" else None
     return reduce_lists(mean_over_pairs(terms, pairs, weights), pairs.any(dim=(-2, -1)), reduction)
+
+
+class RankNet(RankingLoss, name="ranknet", function=ranknet):
+    """Module of `ranknet`. Targets: anything that orders the items."""
 
 
 def margin_mse(
@@ -77,12 +75,8 @@ def margin_mse(
     Distillation" (arXiv 2010.02666), over all pairs of a list with different targets instead of one positive
     and one negative.
 
-    Relations: `mean_squared_error` up to a shift per list; like it, the scores take the teacher's scale.
-
     Args:
-        scores: [lists, items].
         targets: teacher scores [lists, items].
-        mask: bool [lists, items].
         targets_are: "logits" uses the targets as they are (any scale); "probabilities" turns them into logits
             first.
         epsilon: probabilities are clamped to [epsilon, 1 - epsilon].
@@ -98,30 +92,5 @@ def margin_mse(
     return reduce_lists(mean_over_pairs(errors.square(), pairs), pairs.any(dim=(-2, -1)), reduction)
 
 
-@register
-class RankNet(RankingLoss):
-    """Module of `ranknet`. Targets: anything that orders the items."""
-
-    name: ClassVar[str] = "ranknet"
-
-    def __init__(self, weighting: PairWeighting = "none") -> None:
-        super().__init__()
-        self.weighting = check_choice("weighting", weighting, PairWeighting)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return ranknet(scores, targets, mask, weighting=self.weighting)
-
-
-@register
-class MarginMSE(RankingLoss):
+class MarginMSE(RankingLoss, name="margin_mse", function=margin_mse):
     """Module of `margin_mse`. Targets: teacher logits, or probabilities if `targets_are` says so."""
-
-    name: ClassVar[str] = "margin_mse"
-
-    def __init__(self, targets_are: TargetKind = "logits", epsilon: float = 1e-4) -> None:
-        super().__init__()
-        self.targets_are = check_choice("targets_are", targets_are, TargetKind)
-        self.epsilon = check_epsilon(epsilon)
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return margin_mse(scores, targets, mask, targets_are=self.targets_are, epsilon=self.epsilon)

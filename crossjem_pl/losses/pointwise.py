@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor
 from torch.nn import functional
 
@@ -14,7 +12,6 @@ from crossjem_pl.losses.base import (
     check_shapes,
     masked_mean,
     reduce_lists,
-    register,
 )
 
 __all__ = ["BinaryCrossEntropy", "MeanSquaredError", "binary_cross_entropy", "mean_squared_error"]
@@ -30,13 +27,8 @@ def binary_cross_entropy(
     Nogueira and Cho, "Passage Re-ranking with BERT" (arXiv 1901.04085). The mean runs over the items of a
     list and then over the lists, so each query weighs the same whatever its number of items.
 
-    Relations: the only loss here (with MSE) under which sigmoid(score) is a calibrated probability; knows
-    nothing of order. `info_nce` and `softmax_cross_entropy` use the same labels and compare the items.
-
     Args:
-        scores: logits [lists, items].
         targets: binary labels or teacher probabilities [lists, items], in [0, 1].
-        mask: bool [lists, items].
         reduction: over the lists. A list has a loss if it has an item.
 
     Raises:
@@ -46,6 +38,10 @@ def binary_cross_entropy(
     check_probabilities(targets, mask, "binary cross entropy")
     terms = functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
     return reduce_lists(masked_mean(terms, mask), mask.any(dim=-1), reduction)
+
+
+class BinaryCrossEntropy(RankingLoss, name="bce", function=binary_cross_entropy):
+    """Module of `binary_cross_entropy`. Targets: binary labels or teacher probabilities."""
 
 
 def mean_squared_error(
@@ -59,30 +55,12 @@ def mean_squared_error(
     list free and fits the differences only.
 
     Args:
-        scores: [lists, items].
         targets: numbers on the scale that the scores shall have, usually teacher logits [lists, items].
-        mask: bool [lists, items].
         reduction: over the lists. A list has a loss if it has an item.
     """
     scores, targets, mask = check_shapes(scores, targets, mask)
     return reduce_lists(masked_mean((scores - targets).square(), mask), mask.any(dim=-1), reduction)
 
 
-@register
-class BinaryCrossEntropy(RankingLoss):
-    """Module of `binary_cross_entropy`. Targets: binary labels or teacher probabilities."""
-
-    name: ClassVar[str] = "bce"
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return binary_cross_entropy(scores, targets, mask)
-
-
-@register
-class MeanSquaredError(RankingLoss):
+class MeanSquaredError(RankingLoss, name="mse", function=mean_squared_error):
     """Module of `mean_squared_error`. Targets: teacher scores on the scale that the scores shall have."""
-
-    name: ClassVar[str] = "mse"
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return mean_squared_error(scores, targets, mask)

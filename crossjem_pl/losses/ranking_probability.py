@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,24 +15,17 @@ from crossjem_pl.losses.base import (
     better_count,
     check_choice,
     check_cutoff,
-    check_epsilon,
     check_positive,
     check_shapes,
     logsumexp_below,
     masked_log_softmax,
+    ratio,
     reduce_lists,
-    register,
     sum_below,
     teacher_logits,
 )
 
-__all__ = [
-    "ItemWeights",
-    "RankingProbabilityForm",
-    "RankingProbabilityLoss",
-    "Tail",
-    "ranking_probability_loss",
-]
+__all__ = ["RankingProbabilityLoss", "ranking_probability_loss"]
 
 Tail = Literal["smooth_max", "printed", "corollary", "reversed"]
 RankingProbabilityForm = Literal["bce", "weighted_ce"]
@@ -64,9 +57,10 @@ def ranking_probability_loss(
 
     over the items with a non-empty L_j, a_j = 1 or, with `weights="target"`, sigmoid(t_j). p_j is the
     probability that item j comes first of itself and L_j when Gumbel noise is added to the logits
-    (Plackett-Luce). The minimum of "bce" is at f = t up to a shift per list; "weighted_ce" keeps the first
-    half of it and has no finite minimum. One sort and one running log-sum-exp a list: O(N log N) time, O(N)
-    memory.
+    (Plackett-Luce). "bce" attains its minimum at f = t and its shifts, and not only there: items without a
+    term of their own (those tied for the lowest target, those beyond `top_k`) enter through their log-sum-exp
+    alone, so any scores of theirs with the same log-sum-exp are as good. "weighted_ce" keeps the first half of
+    "bce" and has no finite minimum. One sort and one running log-sum-exp a list: O(N log N) time, O(N) memory.
 
     The other tails read the paper's text as it stands; docs/rpl.md tells what is wrong with them, and they
     are kept so that it can be checked. With y = sigmoid(t) unless the targets are probabilities:
@@ -79,14 +73,9 @@ def ranking_probability_loss(
     The paper: "CROSS-JEM: Accurate and Efficient Cross-encoders for Short-text Ranking Tasks", section 4.1
     and appendix A.
 
-    Relations: `list_mle` is the sum of -log p_j, a teacher that is sure of everything; `kl_divergence` looks
-    at the first place only; `coral` is the mean of -log p_j over the top k.
-
     Args:
-        scores: f [lists, items].
         targets: teacher probabilities or logits [lists, items]. Their order makes L_j; equal targets are in
             no tail of each other.
-        mask: bool [lists, items].
         tail: see above.
         form: see above; only for the smooth maximum.
         targets_are: "probabilities" are turned into t = log(y / (1 - y)), "logits" are t.
@@ -103,8 +92,13 @@ def ranking_probability_loss(
     Raises:
         ValueError: on a probability outside [0, 1], or an option that the tail does not have.
     """
-    _check_options(tail, form, top_k, weights)
-    check_positive("temperature", temperature)
+    check_choice(Tail, tail=tail)
+    check_choice(RankingProbabilityForm, form=form)
+    check_choice(ItemWeights, weights=weights)
+    check_cutoff(top_k=top_k)
+    check_positive(temperature=temperature)
+    if tail != "smooth_max" and (form, top_k, weights) != ("bce", None, "none"):
+        raise ValueError(f"form, top_k and weights are options of tail='smooth_max'; the tail is {tail!r}")
     scores, targets, mask = check_shapes(scores, targets, mask)
     teacher = teacher_logits(targets, mask, targets_are, epsilon, "RPL")
     if tail != "smooth_max":
@@ -125,8 +119,7 @@ def ranking_probability_loss(
         terms = -functional.logsigmoid(d)
         item_weights = item_weights * p_star
     item_weights = item_weights.masked_fill(~has_term, 0.0)
-    total = item_weights.sum(dim=-1)
-    per_list = (item_weights * terms).sum(dim=-1) / torch.where(total > 0, total, torch.ones_like(total))
+    per_list = ratio((item_weights * terms).sum(dim=-1), item_weights.sum(dim=-1))
     return reduce_lists(per_list, has_term.any(dim=-1), reduction)
 
 
@@ -142,51 +135,5 @@ def _summed_tail(f: Tensor, y: Tensor, targets: Tensor, mask: Tensor, tail: Tail
     return -(v * masked_log_softmax(u, mask)).sum(dim=-1), has_tail
 
 
-def _check_options(tail: Tail, form: RankingProbabilityForm, top_k: int | None, weights: ItemWeights) -> None:
-    check_choice("tail", tail, Tail)
-    check_choice("form", form, RankingProbabilityForm)
-    check_choice("weights", weights, ItemWeights)
-    check_cutoff("top_k", top_k)
-    if tail != "smooth_max" and (form, top_k, weights) != ("bce", None, "none"):
-        raise ValueError(f"form, top_k and weights are options of tail='smooth_max'; the tail is {tail!r}")
-
-
-@register
-class RankingProbabilityLoss(RankingLoss):
+class RankingProbabilityLoss(RankingLoss, name="rpl", function=ranking_probability_loss):
     """Module of `ranking_probability_loss`. Targets: teacher probabilities, or logits."""
-
-    name: ClassVar[str] = "rpl"
-
-    def __init__(
-        self,
-        tail: Tail = "smooth_max",
-        form: RankingProbabilityForm = "bce",
-        targets_are: TargetKind = "probabilities",
-        epsilon: float = 1e-4,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        weights: ItemWeights = "none",
-    ) -> None:
-        super().__init__()
-        _check_options(tail, form, top_k, weights)
-        self.tail = tail
-        self.form = form
-        self.targets_are = check_choice("targets_are", targets_are, TargetKind)
-        self.epsilon = check_epsilon(epsilon)
-        self.temperature = check_positive("temperature", temperature)
-        self.top_k = top_k
-        self.weights = weights
-
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return ranking_probability_loss(
-            scores,
-            targets,
-            mask,
-            tail=self.tail,
-            form=self.form,
-            targets_are=self.targets_are,
-            epsilon=self.epsilon,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            weights=self.weights,
-        )

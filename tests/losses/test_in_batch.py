@@ -159,8 +159,6 @@ def test_wrong_inputs_are_named() -> None:
         loss_of({**batch, "item_vectors": batch["item_vectors"][..., :3]})
     with pytest.raises(ValueError, match="keys int64"):
         loss_of({**batch, "item_keys": batch["item_keys"].int()})
-    with pytest.raises(ValueError, match="to be initialised"):
-        loss_of(batch, gather=True)
 
 
 def split(batch: Batch, boundary: int, sizes: tuple[int, ...]) -> list[Batch]:

@@ -264,14 +264,22 @@ def test_the_cases_cover_the_registry() -> None:
 
 def test_coral_with_ties_contrasts_with_what_is_strictly_below() -> None:
     s, y = TIED
-    expected = mean([stage(s, y, i) for i in (1, 2)])
+    expected = sum(stage(s, y, i) for i in (1, 2))
     for k in (1, 2):  # the two best are tied: both are among the top one
-        assert x.coral(*as_batch(s, y), k=k).item() == pytest.approx(expected)
+        assert x.coral(*as_batch(s, y), k=k).item() == pytest.approx(expected / k)
+
+
+@pytest.mark.parametrize("k", [5, 6, 10, None])
+def test_coral_divides_by_k_even_where_the_list_is_not_longer(k: int | None) -> None:
+    """-1/k times the sum of the logarithms, of which the last rank's is log 1."""
+    s, y = DISTINCT
+    expected = sum(stage(s, y, i) for i in range(len(y))) / (k or len(y))
+    assert x.coral(*as_batch(s, y), k=k).item() == pytest.approx(expected)
 
 
 def test_relations_between_the_losses() -> None:
     batch = as_batch(*DISTINCT)
-    torch.testing.assert_close(x.list_mle(*batch) / 5, x.coral(*batch, k=None))
+    torch.testing.assert_close(x.list_mle(*batch) / 6, x.coral(*batch, k=None))
     torch.testing.assert_close(x.poly1_cross_entropy(*batch, epsilon=0.0), x.softmax_cross_entropy(*batch))
     torch.testing.assert_close(x.lambda_loss(*batch, scheme="none") * math.log(2), x.ranknet(*batch))
     one_positive = (batch[0], (batch[1] > 0.8).double(), batch[2])

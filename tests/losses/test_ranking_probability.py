@@ -94,6 +94,16 @@ def test_the_minimum_is_at_the_teacher_up_to_a_shift(
         assert loss(t + 0.1 * noise, t, EVERYTHING) > at_minimum.detach()
 
 
+def test_items_without_a_term_of_their_own_enter_through_their_log_sum_exp_alone() -> None:
+    """With two items tied for the lowest target there are minima besides f = t and its shifts."""
+    t = torch.tensor([[2.0, 1.0, -1.0, -1.0]], dtype=torch.float64)
+    f = t.clone()
+    f[0, 2] = -5.0
+    f[0, 3] = torch.log(2 * torch.exp(t[0, 3]) - torch.exp(f[0, 2]))
+    at_teacher = ranking_probability_loss(t, t, t < 9, targets_are="logits")
+    torch.testing.assert_close(ranking_probability_loss(f, t, t < 9, targets_are="logits"), at_teacher)
+
+
 def test_probabilities_and_their_logits_are_the_same_targets() -> None:
     t, f = teacher().clamp(-8, 8), teacher(1)
     torch.testing.assert_close(
