@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.measuring.clock import milliseconds
-from crossjem_pl.evaluation.per_list import compute, tie_order
+from crossjem_pl.evaluation.metrics import compute, tie_order
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 

@@ -2,7 +2,7 @@
 
 from crossjem_pl.evaluation.compare import compare, compare_runs, write_comparison
 from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
-from crossjem_pl.evaluation.per_list import compute, tie_order
+from crossjem_pl.evaluation.metrics import RankingMetrics, compute, tie_order
 from crossjem_pl.evaluation.results import Comparison, Difference, Example, MetricResult, SystemResult
 from crossjem_pl.evaluation.significance import (
     WinTieLoss,
@@ -19,6 +19,7 @@ __all__ = [
     "Evaluation",
     "Example",
     "MetricResult",
+    "RankingMetrics",
     "SystemResult",
     "WinTieLoss",
     "bootstrap_interval",

@@ -6,7 +6,7 @@ and G, Tables 7, 9 and 10). All functions take `scores` and `labels` [lists, ite
 items] (True on items).
 
 - An item is positive when its label >= `rel` (1 unless told), and negative otherwise.
-- Scores are compared as float32, as in `per_list`. Equal scores are equal: no order of ids parts them.
+- Scores are compared as float32, as in `metrics`. Equal scores are equal: no order of ids parts them.
 - What is not defined is NaN, never 0: the AUC of a list whose items are all positive, for one.
 """
 
@@ -17,6 +17,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+
+from crossjem_pl.evaluation.metrics import check_scored
 
 __all__ = [
     "Accuracies",
@@ -194,16 +196,7 @@ def positives(scores: Tensor, labels: Tensor, mask: Tensor, rel: float = 1) -> T
     Raises:
         ValueError: for unequal shapes, a mask that is not bool, or a NaN score.
     """
-    if scores.ndim != 2 or not scores.shape == labels.shape == mask.shape:
-        raise ValueError(
-            "scores, labels and mask must all be [lists, items]; got "
-            f"{tuple(scores.shape)}, {tuple(labels.shape)}, {tuple(mask.shape)}"
-        )
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be bool, got {mask.dtype}")
-    bad = (scores.isnan() & mask).any(dim=1)
-    if bad.any():
-        raise ValueError(f"list {int(bad.nonzero()[0])} of the batch has a NaN score")
+    check_scored(scores, labels, mask)
     return mask & (labels >= rel)
 
 

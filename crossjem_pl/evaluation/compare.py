@@ -13,7 +13,7 @@ from crossjem_pl.data.formats import read_qrels
 from crossjem_pl.evaluation import html, plots
 from crossjem_pl.evaluation.markdown import to_markdown
 from crossjem_pl.evaluation.measures import Evaluation, evaluate_run, rank_items
-from crossjem_pl.evaluation.per_list import parse_measures
+from crossjem_pl.evaluation.metrics import parse_measures
 from crossjem_pl.evaluation.results import (
     Comparison,
     Difference,

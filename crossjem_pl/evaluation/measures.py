@@ -1,7 +1,8 @@
-"""Metrics of a run against relevance judgements: ir-measures under one tie rule, and AUC and accuracies.
+"""Metrics of a run against relevance judgements, AUC and accuracies included.
 
-`AUC`, `PosAcc@p`, `NegAcc@p` and `Acc@p` (p percent of the positives are kept) are names like those of
-ir-measures: whatever takes a metric name takes them.
+RR, AP, nDCG, P and R are computed by `metrics`, AUC and accuracies by `classification`, everything else that has an
+ir-measures name by ir-measures, all on the same ranking. `AUC`, `PosAcc@p`, `NegAcc@p` and `Acc@p` (p percent of the
+positives are kept) are registered as names of ir-measures.
 """
 
 from __future__ import annotations
@@ -30,21 +31,25 @@ from crossjem_pl.evaluation.classification import (
     auc_roc_per_list,
     positives,
 )
-from crossjem_pl.evaluation.per_list import parse_measures
+from crossjem_pl.evaluation.metrics import compute, is_vectorised, parse_measures, tie_order
 from crossjem_pl.evaluation.threshold import threshold_at_recall
 
 __all__ = ["Evaluation", "PairMeasure", "evaluate_run", "rank_items"]
+
+_BLOCK = 1024
+"""Lists that are padded to one width at a time."""
 
 
 class PairMeasure(Measure):
     """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries."""
 
-    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, float]:
+    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float) -> tuple[Tensor, float]:
         """Values per list, float64 [lists], NaN where not defined, and the pooled value, NaN likewise.
 
         Args:
             scores, labels: [lists, items].
             mask: bool [lists, items].
+            rel: lowest label of a positive.
         """
         raise NotImplementedError
 
@@ -64,9 +69,9 @@ class _AUC(PairMeasure):
     NAME = __name__
     SUPPORTED_PARAMS = _AUC_PARAMS
 
-    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, float]:
-        of_all = auc_roc(scores, labels, mask, rel=self["rel"])
-        return auc_roc_per_list(scores, labels, mask, rel=self["rel"]), float(of_all)
+    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float) -> tuple[Tensor, float]:
+        pooled = auc_roc(scores, labels, mask, rel=rel)
+        return auc_roc_per_list(scores, labels, mask, rel=rel), float(pooled)
 
 
 class _Accuracy(PairMeasure):
@@ -85,8 +90,8 @@ class _Accuracy(PairMeasure):
             raise ValueError(f"say which percentage of the positives is kept, as in {self.NAME}@80")
         super().validate_params()
 
-    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, float]:
-        keep, rel = self["keep"] / 100, self["rel"]
+    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float) -> tuple[Tensor, float]:
+        keep = self["keep"] / 100
         if self["threshold"] == "query":
             found = accuracies_at_recall(scores, labels, mask, keep, rel=rel)
         elif positives(scores, labels, mask, rel).any():
@@ -203,51 +208,61 @@ class Evaluation:
 
 
 def evaluate_run(
-    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], names: Sequence[str]
+    run: Mapping[str, Mapping[str, float]],
+    qrels: Mapping[str, Mapping[str, float]],
+    names: Sequence[str],
+    *,
+    relevant_from: float = 1,
 ) -> Evaluation:
-    """Evaluates a run with ir-measures, and with `classification` for AUC and accuracies.
+    """Evaluates a run; the figures are those of ir-measures on a run without ties.
 
-    ir-measures hands each metric to the first provider that knows it, and the providers break ties
-    differently: trec_eval by id descending on float32 scores, the MS MARCO script behind RR@k by id ascending
-    on float64. So each query's items are ranked here (`rank_items`) and go to ir-measures with their ranks
-    for scores, in which nothing ties: all metrics see the same ranking.
+    The providers of ir-measures break ties differently: trec_eval by id descending on float32 scores, the MS MARCO
+    script behind RR@k by id ascending on float64. Here all metrics see one ranking, that of `rank_items`.
 
     Args:
         run: query id -> item id -> score.
-        qrels: query id -> item id -> graded relevance, whole numbers.
+        qrels: query id -> item id -> graded relevance; whole numbers for what ir-measures computes.
         names: ir-measures strings, aliases included ("RR@10", "MRR@10", "nDCG@10"), and those of this module:
             "AUC", "PosAcc@80", "NegAcc@80", "Acc@80" and, with one threshold for all queries,
             "NegAcc(threshold='run')@80". These look at the items of the run only; an item that is not judged
             is a negative.
+        relevant_from: lowest relevance that is relevant, for the names that do not say `rel` themselves.
 
     Raises:
-        ValueError: for a bad metric name, no judgements, a relevance that is not a whole number, a score that
-            is not finite in float32, or a run and qrels that share no query.
+        ValueError: for a bad metric name, no judgements, a relevance that is no finite number or, for
+            ir-measures, not whole, a score that is not finite in float32, or a run and qrels that share no query.
     """
     measures = parse_measures(names)
     if not qrels:
         raise ValueError("the qrels hold no query")
-    judged = {query: _whole_numbers(query, labels) for query, labels in qrels.items()}
-    missing = tuple(sorted(query for query in judged if not run.get(query)))
-    if len(missing) == len(judged):
+    missing = tuple(sorted(query for query in qrels if not run.get(query)))
+    if len(missing) == len(qrels):
         raise ValueError(
-            f"the run and the qrels share no query: {next(iter(judged))!r} is judged, "
+            f"the run and the qrels share no query: {next(iter(qrels))!r} is judged, "
             f"the run holds {next(iter(run), 'nothing')!r}"
         )
-    untied = {query: _untied(query, run[query]) for query in judged if run.get(query)}
-    names_of = {measure: name for name, measure in measures.items()}
-    values = {name: dict.fromkeys(sorted(judged), 0.0) for name in measures}
-    of_pairs = {name: measure for name, measure in measures.items() if isinstance(measure, PairMeasure)}
-    of_ranks = [measure for name, measure in measures.items() if name not in of_pairs]
-    if of_ranks:
-        for metric in ir_measures.iter_calc(of_ranks, judged, untied):
-            values[names_of[metric.measure]][metric.query_id] = float(metric.value)
+    evaluated = [query for query in qrels if run.get(query)]
+    for query in evaluated:
+        _check_finite(query, run[query], qrels[query])
+    values = {name: dict.fromkeys(sorted(qrels), 0.0) for name in measures}
     pooled = {}
-    if of_pairs:
-        tensors = _tensors({query: run[query] for query in untied}, judged)
-        for name, measure in of_pairs.items():
-            per_list, pooled[name] = measure.pairs(*tensors)
-            values[name].update(zip(untied, per_list.tolist(), strict=True))
+    for first in range(0, len(evaluated), _BLOCK):
+        block = evaluated[first : first + _BLOCK]
+        vectorised = [name for name, measure in measures.items() if is_vectorised(measure)]
+        if vectorised:
+            order = tie_order([list(run[query]) for query in block])
+            judged = _padded([list(qrels[query].values()) for query in block])
+            tensors = (*_tensors(run, qrels, block), order)
+            found = compute(vectorised, *tensors, judged=judged, relevant_from=relevant_from)
+            for name, row in found.items():
+                values[name].update(zip(block, row.tolist(), strict=True))
+    for name, measure in measures.items():
+        if isinstance(measure, PairMeasure):
+            rel = measure.params.get("rel", relevant_from)
+            per_list, pooled[name] = measure.pairs(*_tensors(run, qrels, evaluated), rel)
+            values[name].update(zip(evaluated, per_list.tolist(), strict=True))
+        elif not is_vectorised(measure):
+            values[name].update(_with_ir_measures(measure, run, qrels, evaluated, relevant_from))
     per_query = pd.DataFrame(values, dtype=np.float64)
     per_query.index.name = "query_id"
     return Evaluation(per_query, missing, tuple(sorted(query for query in run if query not in qrels)), pooled)
@@ -258,25 +273,51 @@ def rank_items(scores: Mapping[str, float]) -> list[str]:
     return ranked({item: float(np.float32(score)) for item, score in scores.items()})
 
 
-def _untied(query: str, scores: Mapping[str, float]) -> dict[str, float]:
-    with np.errstate(over="ignore"):
-        values = np.array(list(scores.values()), dtype=np.float64).astype(np.float32)
-    finite = np.isfinite(values)
-    if not finite.all():
-        item = list(scores)[int(np.argmin(finite))]
-        raise ValueError(f"query {query!r}, item {item!r}: score {scores[item]!r} is not finite in float32")
-    return {item: float(len(scores) - rank) for rank, item in enumerate(rank_items(scores))}
+def _with_ir_measures(
+    measure: Measure,
+    run: Mapping[str, Mapping[str, float]],
+    qrels: Mapping[str, Mapping[str, float]],
+    queries: Sequence[str],
+    relevant_from: float,
+) -> dict[str, float]:
+    """Values per query; ir-measures gets the items' ranks for scores, in which nothing ties."""
+    if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params:
+        measure = measure(rel=math.ceil(relevant_from))
+    for query in queries:
+        for item, label in qrels[query].items():
+            if not float(label).is_integer():
+                raise ValueError(
+                    f"qrels of query {query!r}, item {item!r}: {label!r} is not a whole number, which {measure} needs"
+                )
+    judged = {query: {item: int(label) for item, label in qrels[query].items()} for query in queries}
+    untied = {
+        query: {item: float(-rank) for rank, item in enumerate(rank_items(run[query]))} for query in queries
+    }
+    return {found.query_id: float(found.value) for found in ir_measures.iter_calc([measure], judged, untied)}
+
+
+def _check_finite(query: str, scores: Mapping[str, float], labels: Mapping[str, float]) -> None:
+    for values, kind in ((scores, "score"), (labels, "relevance")):
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(np.array(list(values.values()), dtype=np.float64).astype(np.float32))
+        if not finite.all():
+            item = list(values)[int(np.argmin(finite))]
+            raise ValueError(
+                f"query {query!r}, item {item!r}: {kind} {values[item]!r} is not finite in float32"
+            )
 
 
 def _tensors(
-    run: Mapping[str, Mapping[str, float]], judged: Mapping[str, Mapping[str, int]]
+    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, float]], queries: Sequence[str]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores float64 and labels int64 [queries, items] and the mask; what is not judged has label 0."""
-    scores = [torch.tensor(list(items.values()), dtype=torch.float64) for items in run.values()]
-    labels = [torch.tensor([judged[query].get(item, 0) for item in items]) for query, items in run.items()]
-    mask = [torch.ones(len(row), dtype=torch.bool) for row in scores]
-    padded = [pad_sequence(rows, batch_first=True) for rows in (scores, labels, mask)]
-    return padded[0], padded[1], padded[2]
+    """Scores and labels float64 [queries, items], and the mask; what is not judged has label 0."""
+    scores = _padded([list(run[query].values()) for query in queries])
+    labels = _padded([[qrels[query].get(item, 0) for item in run[query]] for query in queries])
+    return scores, labels, _padded([[1] * len(run[query]) for query in queries]) > 0
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
+    return pad_sequence([torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
 
 
 def _defined(values: Mapping[str, float]) -> dict[str, float | None]:
@@ -285,10 +326,3 @@ def _defined(values: Mapping[str, float]) -> dict[str, float | None]:
 
 def _number(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.4f}"
-
-
-def _whole_numbers(query: str, labels: Mapping[str, int]) -> dict[str, int]:
-    for item, label in labels.items():
-        if not float(label).is_integer():
-            raise ValueError(f"qrels of query {query!r}, item {item!r}: {label!r} is not a whole number")
-    return {item: int(label) for item, label in labels.items()}

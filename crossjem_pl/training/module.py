@@ -13,7 +13,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from crossjem_pl.data.batches import ListBatch
-from crossjem_pl.evaluation.per_list import compute, tie_order
+from crossjem_pl.evaluation.metrics import RankingMetrics
 from crossjem_pl.losses.base import RankingLoss, VectorLoss
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import copy_weights
@@ -35,12 +35,11 @@ class RankingModule(LightningModule):
         weight_decay: of AdamW, on weight matrices only.
         warmup: share of all steps over which the rate rises from 0; then it falls linearly to 0.
         metrics: monitored on validation and test lists, ir-measures names (RR, AP, nDCG, P, R with a cut-off).
-        relevant_from: lowest label that is relevant for RR, AP, P and R.
+        relevant_from: lowest label that is relevant for RR, AP, P and R, monitored and written.
         weights: model folder of the same kind of ranker to start from: a second training stage, or the evaluation
             of an exported model.
 
-    The monitored values compare within the candidates given; a run's official figures come from ir-measures on the
-    written run file.
+    Monitored values are those of `evaluate_run` on the run that is written: both call `evaluation.metrics`.
     """
 
     def __init__(
@@ -62,11 +61,12 @@ class RankingModule(LightningModule):
         self.ranker, self.loss, self.targets = ranker, loss, targets
         self.lr, self.head_lr, self.weight_decay, self.warmup = lr, head_lr, weight_decay, warmup
         self.metrics, self.relevant_from = list(metrics), relevant_from
+        self.ranking_metrics = RankingMetrics(metrics, relevant_from)
         if weights is not None:
             copy_weights(weights, ranker)
         self.runs: dict[str, Run] = {}
         """Scores of the last finished validation ("val"), test and predict, by query id and item id."""
-        self._seen: dict[str, tuple[list[float], dict[str, float]]] = {}
+        self._scored: Run = {}
 
     def setup(self, stage: str) -> None:
         corpus = getattr(getattr(self.trainer, "datamodule", None), "item_texts", None)
@@ -104,10 +104,13 @@ class RankingModule(LightningModule):
         return self.loss(self.ranker(batch.inputs), targets, mask)
 
     def on_validation_epoch_start(self) -> None:
-        self._seen = {}
+        self._start()
 
     def on_test_epoch_start(self) -> None:
-        self._seen = {}
+        self._start()
+
+    def on_predict_epoch_start(self) -> None:
+        self._start()
 
     def validation_step(self, batch: ListBatch, batch_idx: int) -> None:
         self._evaluate(batch)
@@ -120,9 +123,6 @@ class RankingModule(LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self._finish("test")
-
-    def on_predict_epoch_start(self) -> None:
-        self._seen = {}
 
     def predict_step(self, batch: ListBatch, batch_idx: int) -> None:
         self._evaluate(batch)
@@ -164,37 +164,29 @@ class RankingModule(LightningModule):
                 "weight_decay": self.weight_decay if matrix else 0.0,
             }
 
-    @staticmethod
-    def _by_id(batch: ListBatch, scores: Tensor) -> Iterator[tuple[str, dict[str, float]]]:
-        for query_id, item_ids, row in zip(batch.query_ids, batch.item_ids, scores.tolist(), strict=True):
-            yield query_id, dict(zip(item_ids, row, strict=False))  # the rest of the row is padding
+    def _start(self) -> None:
+        self._scored = {}
+        self.ranking_metrics.reset()
 
     def _evaluate(self, batch: ListBatch) -> None:
-        scores = self.ranker(batch.inputs).float()
+        scores, mask = self.ranker(batch.inputs).float(), batch.inputs.item_mask
         if not bool(torch.isfinite(scores).all()):
             bad = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
             raise ValueError(f"list {batch.query_ids[bad]!r}: the ranker gave a score that is not finite")
-        values = [[] for _ in batch.query_ids]  # type: list[list[float]]
+        for query_id, item_ids, row in zip(batch.query_ids, batch.item_ids, scores.tolist(), strict=True):
+            self._scored[query_id] = dict(zip(item_ids, row, strict=False))  # the rest of the row is padding
         if batch.labels is not None:
-            order = tie_order(batch.item_ids).to(scores.device)
-            of_metric = compute(
-                self.metrics, scores, batch.labels, batch.inputs.item_mask, order, rel=self.relevant_from
-            )
-            values = torch.stack(list(of_metric.values()), dim=1).tolist()
-        for (query_id, by_item), row in zip(self._by_id(batch, scores), values, strict=True):
-            self._seen[query_id] = (row, by_item)
+            self.ranking_metrics.update(batch.query_ids, batch.item_ids, scores, batch.labels, mask)
 
     def _finish(self, stage: str) -> None:
-        """Gathers all ranks' lists, keeps each query once, logs the means and stores the run."""
-        seen = self._seen
+        """Stores the run of all processes, each query once, and logs the means."""
+        parts: list[Any] = [self._scored]
         if dist.is_available() and dist.is_initialized():
-            parts: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(parts, seen)
-            seen = {query_id: entry for part in parts for query_id, entry in part.items()}
-        self.runs[stage] = {query_id: by_item for query_id, (_, by_item) in sorted(seen.items())}
-        rows = [seen[query_id][0] for query_id in sorted(seen)]
-        if stage != "predict" and rows and rows[0]:
-            means = torch.tensor(rows, dtype=torch.float64).mean(dim=0)
-            for name, mean in zip(self.metrics, means.tolist(), strict=True):
+            parts *= dist.get_world_size()
+            dist.all_gather_object(parts, self._scored)
+        run = {query_id: scores for part in parts for query_id, scores in part.items()}
+        self.runs[stage] = dict(sorted(run.items()))
+        if stage != "predict" and self.ranking_metrics.update_called:
+            for name, mean in self.ranking_metrics.compute().items():
                 self.log(f"{stage}/{name}", mean, prog_bar=True, rank_zero_only=False)
-        self._seen = {}
+        self._scored = {}

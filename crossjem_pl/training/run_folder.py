@@ -13,7 +13,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from torch import Tensor
 
-from crossjem_pl.data.formats import read_qrels, write_list_qrels, write_lists, write_run
+from crossjem_pl.data.formats import write_list_qrels, write_lists, write_run
 from crossjem_pl.data.module import RankingDataModule, Stage
 from crossjem_pl.evaluation.measures import evaluate_run
 from crossjem_pl.lists import RankingList
@@ -119,8 +119,13 @@ class RunFolder(Callback):
             write_lists(lists, root / f"{stage}_lists.parquet")
             if all(float(label).is_integer() for one in lists for label in one.labels or ()):
                 write_list_qrels(lists, root / f"{stage}.qrels")
-                evaluation = evaluate_run(run, read_qrels(root / f"{stage}.qrels"), module.metrics)
-                evaluation.write(root, prefix=f"{stage}_")
+            evaluation = evaluate_run(
+                run,
+                {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists},
+                module.metrics,
+                relevant_from=module.relevant_from,
+            )
+            evaluation.write(root, prefix=f"{stage}_")
         self._summarise(trainer, module, None if evaluation is None else {stage: evaluation.means})
 
     @staticmethod
@@ -140,6 +145,7 @@ class RunFolder(Callback):
             parameters=sum(p.numel() for p in module.ranker.parameters()),
             machine=describe_machine(),
             precision=str(trainer.precision),
+            relevant_from=module.relevant_from,
             processes=trainer.world_size,
         )
         if isinstance(data, RankingDataModule):

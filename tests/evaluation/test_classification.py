@@ -21,7 +21,7 @@ from crossjem_pl.evaluation.classification import (
     recall_thresholds,
 )
 from crossjem_pl.evaluation.measures import evaluate_run
-from crossjem_pl.evaluation.per_list import compute, tie_order
+from crossjem_pl.evaluation.metrics import compute, tie_order
 
 Lists = list[list[tuple[float, float]]]
 
@@ -277,7 +277,7 @@ def test_bad_names_are_refused(name: str, message: str) -> None:
 
 def test_monitoring_says_that_it_has_no_such_metric() -> None:
     scores, labels, mask = tensors([[(1.0, 1), (0.0, 0)]])
-    with pytest.raises(ValueError, match="'AUC' is known to evaluate_run only"):
+    with pytest.raises(ValueError, match="'AUC' is for evaluate_run only"):
         compute(["AUC"], scores, labels, mask, tie_order([["a", "b"]]))
 
 

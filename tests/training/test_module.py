@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,11 @@ from lightning import Trainer
 
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.evaluation.measures import evaluate_run
 from crossjem_pl.losses import InBatchInfoNCE, RankingProbabilityLoss, SoftmaxCrossEntropy
 from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, QueryHead
 from crossjem_pl.rankers.folder import save_ranker
-from crossjem_pl.training import RankingModule
+from crossjem_pl.training import RankingModule, RunFolder
 from tests.conftest import example_lists
 
 LIMITS = {"max_query_tokens": 16, "max_item_tokens": 16}
@@ -101,3 +104,26 @@ def test_crossjem_starts_from_the_encoder_of_a_trained_monobert(tiny_bert: str, 
     student = CrossJEM(str(tmp_path / "teacher"), max_union_tokens=128, **LIMITS)
     for name, value in student.encoder.state_dict().items():
         torch.testing.assert_close(value, teacher.model.bert.state_dict()[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_written_metrics_are_the_monitored_ones(shift: float, tiny_bert: str, tmp_path: Path) -> None:
+    """Grades 0, 1 and 2, and 0.5, 1.5 and 2.5: `relevant_from` holds in the log, the files and the summary."""
+    lists = [
+        replace(
+            one, labels=tuple(shift + (2 if label else i % 2) for i, label in enumerate(one.labels or ()))
+        )
+        for one in example_lists(7, seed=3)
+    ]
+    write_lists(lists, tmp_path / "val.jsonl")
+    module = RankingModule(MonoBERT(tiny_bert, **LIMITS), SoftmaxCrossEntropy(), relevant_from=shift + 2)
+    trainer = Trainer(accelerator="cpu", logger=False, callbacks=[RunFolder()], default_root_dir=tmp_path)
+    trainer.validate(module, RankingDataModule(val=str(tmp_path / "val.jsonl"), eval_batch_size=2))
+    monitored = {name: float(trainer.callback_metrics[f"val/{name}"]) for name in module.metrics}
+    written = json.loads((tmp_path / "val_metrics.json").read_text())["means"]
+    assert written == pytest.approx(monitored, abs=1e-6)
+    qrels = {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists}
+    run = module.runs["val"]
+    assert written == evaluate_run(run, qrels, module.metrics, relevant_from=shift + 2).means
+    assert written["RR@10"] != evaluate_run(run, qrels, module.metrics).means["RR@10"]
+    assert json.loads((tmp_path / "summary.json").read_text())["relevant_from"] == shift + 2

@@ -11,7 +11,7 @@ import pandas as pd
 from crossjem_pl.data.formats import read_qrels
 from crossjem_pl.evaluation import drawing, plots, wording
 from crossjem_pl.evaluation.compare import compare_runs
-from crossjem_pl.evaluation.per_list import parse_measures
+from crossjem_pl.evaluation.metrics import parse_measures
 from crossjem_pl.evaluation.report.breakdowns import breakdown_section
 from crossjem_pl.evaluation.report.contents import (
     Block,

@@ -1,0 +1,294 @@
+"""Ranking metrics of many lists at once: pure functions on padded tensors, and one torchmetrics `Metric` of them.
+
+Monitoring (`RankingMetrics`) and reports (`evaluate_run`) compute with the same functions; values equal those of
+ir-measures to 1e-6.
+
+- Rank order: score descending; equal scores by item id descending, the rule of trec_eval. Scores are compared as
+  float32, as trec_eval does.
+- An item is relevant when its label >= `rel`. Gains of nDCG are the labels themselves, any non-negative float;
+  negative labels gain nothing, as in trec_eval.
+- A list without relevant items has the value 0. It counts in a mean over lists, as a query whose judgements are all
+  zero counts in ir-measures.
+- `judged` [lists, judged]: the labels of everything that is judged for the query, candidates included, padded with
+  0. Where only the candidates are known, nDCG, AP and recall are too high for a query with relevant items outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ir_measures
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+__all__ = [
+    "RankingMetrics",
+    "average_precision",
+    "check_scored",
+    "compute",
+    "is_vectorised",
+    "ndcg",
+    "parse_measures",
+    "precision",
+    "ranked_labels",
+    "recall",
+    "reciprocal_rank",
+    "tie_order",
+]
+
+
+def reciprocal_rank(ranked: Tensor, judged: Tensor, k: int | None, rel: float) -> Tensor:
+    """RR@k = 1 / rank of the first relevant item, 0 if it is below rank k. Float [lists].
+
+    Args:
+        ranked: labels in rank order [lists, items], 0 on padding; so for all metrics here.
+        judged: labels of all judged items [lists, judged]; not used by this metric.
+        k: cut-off, None for the whole list.
+        rel: lowest label that is relevant.
+    """
+    relevant = (ranked[:, :k] >= rel).to(ranked.dtype)
+    return (relevant / _ranks(relevant)).amax(dim=1)
+
+
+def average_precision(ranked: Tensor, judged: Tensor, k: int | None, rel: float) -> Tensor:
+    """AP@k = 1/R * sum over relevant ranks i <= k of P@i, R = all relevant items. Float [lists].
+
+    R is not cut at k (trec_eval's `map_cut`), so AP@k of a query with more than k relevant items stays below 1.
+    """
+    relevant = (ranked[:, :k] >= rel).to(ranked.dtype)
+    precisions = relevant.cumsum(dim=1) / _ranks(relevant)
+    return (relevant * precisions).sum(dim=1) / (judged >= rel).sum(dim=1).clamp(min=1)
+
+
+def ndcg(ranked: Tensor, judged: Tensor, k: int | None, rel: float) -> Tensor:
+    """nDCG@k = DCG@k / ideal DCG@k, DCG@k = sum over ranks i <= k of gain_i / log2(i + 1). Float [lists].
+
+    The gain is the label (not 2^label - 1), Järvelin and Kekäläinen 2002 as in trec_eval; `rel` plays no part.
+    """
+
+    def dcg(labels: Tensor) -> Tensor:
+        gains = labels[:, :k].clamp(min=0)
+        return (gains / torch.log2(_ranks(gains) + 1)).sum(dim=1)
+
+    ideal = dcg(judged.sort(dim=1, descending=True).values)
+    return torch.where(ideal > 0, dcg(ranked) / ideal.where(ideal > 0, 1.0), 0.0)
+
+
+def precision(ranked: Tensor, judged: Tensor, k: int | None, rel: float) -> Tensor:
+    """P@k = relevant items among the first k, over k even where a list is shorter. Float [lists]."""
+    return (ranked[:, :k] >= rel).sum(dim=1).to(ranked.dtype) / (k or ranked.shape[1])
+
+
+def recall(ranked: Tensor, judged: Tensor, k: int | None, rel: float) -> Tensor:
+    """R@k = relevant items among the first k, over all relevant items. Float [lists]."""
+    found = (ranked[:, :k] >= rel).sum(dim=1).to(ranked.dtype)
+    return found / (judged >= rel).sum(dim=1).clamp(min=1)
+
+
+_FUNCTIONS: dict[str, Callable[[Tensor, Tensor, int | None, float], Tensor]] = {
+    "RR": reciprocal_rank,
+    "AP": average_precision,
+    "nDCG": ndcg,
+    "P": precision,
+    "R": recall,
+}
+
+
+def is_vectorised(measure: ir_measures.Measure) -> bool:
+    """Whether `compute` knows the measure: RR, AP, nDCG, P or R with a cut-off and a `rel` at the most."""
+    return measure.NAME in _FUNCTIONS and set(measure.params) <= {"cutoff", "rel"}
+
+
+def compute(
+    names: Sequence[str],
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    tie_order: Tensor,
+    *,
+    judged: Tensor | None = None,
+    relevant_from: float = 1,
+) -> dict[str, Tensor]:
+    """Several metrics by name: `{name as given: float [lists]}`, float64 for float64 labels, else float32.
+
+    Args:
+        names: ir-measures strings of RR, AP, nDCG, P and R, with or without a cut-off ("RR@10", "AP",
+            "P(rel=2)@5"), and their aliases ("MRR@10", "MAP@10").
+        scores, labels: [lists, items].
+        mask: bool [lists, items], True on items.
+        tie_order: int64 [lists, items], see the function of that name.
+        judged: [lists, judged], labels of all judged items; None where the candidates are all.
+        relevant_from: lowest label that is relevant, for the names that do not say `rel` themselves.
+
+    Raises:
+        ValueError: for an unknown name, a measure that only ir-measures knows, unequal shapes, a NaN score, or
+            `relevant_from` at or below 0, the label of what is not judged.
+    """
+    measures = _check(names, relevant_from)
+    ranked = ranked_labels(scores, labels, mask, tie_order)
+    if judged is not None and (judged.ndim != 2 or len(judged) != len(ranked)):
+        raise ValueError(f"judged must be [{len(ranked)} lists, judged], got {tuple(judged.shape)}")
+    everything = ranked if judged is None else judged.to(ranked.dtype)
+    result = {}
+    for name, measure in measures.items():
+        rel = measure.params.get("rel", relevant_from)
+        result[name] = _FUNCTIONS[measure.NAME](ranked, everything, measure.params.get("cutoff"), rel)
+    return result
+
+
+def tie_order(item_ids: Sequence[Sequence[str]]) -> Tensor:
+    """Ranks of the ids of each list in descending string order: int64 [lists, max_items], padding last.
+
+    Code points are compared, which for UTF-8 is the byte order of trec_eval's `strcmp`.
+    """
+    order = torch.arange(max((len(ids) for ids in item_ids), default=0)).repeat(len(item_ids), 1)
+    for row, ids in enumerate(item_ids):
+        descending = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
+        order[row, torch.tensor(descending, dtype=torch.long)] = torch.arange(len(ids))
+    return order
+
+
+def ranked_labels(scores: Tensor, labels: Tensor, mask: Tensor, tie_order: Tensor) -> Tensor:
+    """Labels in rank order [lists, items], float, 0 on padding, which comes last."""
+    check_scored(scores, labels, mask)
+    if tie_order.shape != scores.shape:
+        raise ValueError(f"tie_order must be {tuple(scores.shape)}, got {tuple(tie_order.shape)}")
+    by_id = tie_order.masked_fill(~mask, torch.iinfo(torch.long).max).argsort(dim=1)
+    filled = scores.float().masked_fill(~mask, -torch.inf).gather(1, by_id)
+    order = by_id.gather(1, filled.argsort(dim=1, descending=True, stable=True))
+    gains = labels.to(torch.promote_types(labels.dtype, torch.float32))
+    return gains.masked_fill(~mask, 0).gather(1, order)
+
+
+def check_scored(scores: Tensor, labels: Tensor, mask: Tensor) -> None:
+    """Refuses tensors that are not all [lists, items], a mask that is not bool, and NaN scores of items."""
+    if scores.ndim != 2 or not scores.shape == labels.shape == mask.shape:
+        raise ValueError(
+            "scores, labels and mask must all be [lists, items]; got "
+            f"{tuple(scores.shape)}, {tuple(labels.shape)}, {tuple(mask.shape)}"
+        )
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be bool, got {mask.dtype}")
+    bad = (scores.isnan() & mask).any(dim=1)
+    if bad.any():
+        raise ValueError(f"list {int(bad.nonzero()[0])} of the batch has a NaN score")
+
+
+def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
+    """`{name as given: ir-measures object}`.
+
+    Raises:
+        ValueError: for no names, a name that ir-measures does not know, bad parameters, a cut-off below 1, or
+            two names of one measure.
+    """
+    if isinstance(names, str) or not names:
+        raise ValueError(f"expected a sequence of metric names such as ['RR@10'], got {names!r}")
+    measures: dict[str, ir_measures.Measure] = {}
+    for name in names:
+        try:
+            measure = ir_measures.parse_measure(name)
+            measure.validate_params()
+        except (ValueError, NameError, AssertionError, SyntaxError, TypeError) as error:
+            raise ValueError(f"metric {name!r}: {error or 'not an ir-measures name'}") from error
+        if measure.params.get("cutoff", 1) < 1:
+            raise ValueError(f"metric {name!r}: the cut-off must be at least 1")
+        if measure in measures.values():
+            raise ValueError(f"metric {name!r} is named twice in {list(names)}")
+        measures[name] = measure
+    return measures
+
+
+class RankingMetrics(Metric):
+    """Means over all lists of all processes, every query counted once.
+
+    A `DistributedSampler` hands some lists out twice so that all processes make the same number of steps. The values
+    of each list are gathered under a 128-bit hash of its query id, and repeated queries count once.
+
+    Args:
+        names: of the metrics, see `compute`.
+        relevant_from: lowest label that is relevant, for the names that do not say `rel` themselves.
+
+    >>> metrics = RankingMetrics(["RR@10"])
+    >>> scores, labels = torch.tensor([[0.2, 0.9]]), torch.tensor([[1.0, 0.0]])
+    >>> metrics.update(["q1"], [["a", "b"]], scores, labels, torch.ones(1, 2, dtype=torch.bool))
+    >>> metrics.compute()
+    {'RR@10': 0.5}
+    """
+
+    full_state_update = False
+    query_keys: list[Tensor]
+    list_values: list[Tensor]
+
+    def __init__(self, names: Sequence[str], relevant_from: float = 1, **options: Any) -> None:
+        super().__init__(**options)
+        self.names, self.relevant_from = tuple(_check(names, relevant_from)), relevant_from
+        self.add_state("query_keys", default=[], dist_reduce_fx="cat")
+        self.add_state("list_values", default=[], dist_reduce_fx="cat")
+        self.reset()
+
+    def reset(self) -> None:
+        super().reset()
+        # rows of no list: a process without lists takes part in the gathering
+        self.query_keys.append(torch.zeros(0, 2, dtype=torch.long, device=self.device))
+        self.list_values.append(torch.zeros(0, len(self.names), device=self.device))
+
+    def update(
+        self,
+        query_ids: Sequence[str],
+        item_ids: Sequence[Sequence[str]],
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor,
+        judged: Tensor | None = None,
+    ) -> None:
+        """Adds lists; the tensors are those of `compute`."""
+        values = compute(
+            self.names,
+            scores,
+            labels,
+            mask,
+            tie_order(item_ids).to(scores.device),
+            judged=judged,
+            relevant_from=self.relevant_from,
+        )
+        self.query_keys.append(
+            torch.from_numpy(np.stack([_key(query) for query in query_ids])).to(self.device)
+        )
+        self.list_values.append(torch.stack([row.float() for row in values.values()], dim=1).to(self.device))
+
+    def compute(self) -> dict[str, float]:
+        """The mean of each metric, NaN where there are no lists."""
+        keys, values = (_joined(state).cpu() for state in (self.query_keys, self.list_values))
+        unique, inverse = keys.unique(dim=0, return_inverse=True)
+        first = torch.zeros(len(unique), dtype=torch.long).scatter_(0, inverse, torch.arange(len(keys)))
+        means = values[first].double().mean(dim=0)
+        return dict(zip(self.names, means.tolist(), strict=True))
+
+
+def _check(names: Sequence[str], relevant_from: float) -> dict[str, ir_measures.Measure]:
+    measures = parse_measures(names)
+    for name, measure in measures.items():
+        if not is_vectorised(measure):
+            raise ValueError(f"metric {name!r} is for evaluate_run only; per list: RR, AP, nDCG, P, R")
+    lowest = min(measure.params.get("rel", relevant_from) for measure in measures.values())
+    if lowest <= 0:
+        raise ValueError(f"the lowest relevant label must be above 0, got {lowest}")
+    return measures
+
+
+def _joined(state: Tensor | list[Tensor]) -> Tensor:
+    """A list state: a list of tensors in one process, one tensor after the processes are synchronised."""
+    return state if isinstance(state, Tensor) else torch.cat(state)
+
+
+def _key(query_id: str) -> np.ndarray:
+    digest = hashlib.blake2b(query_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.frombuffer(digest, dtype=np.int64)
+
+
+def _ranks(ranked: Tensor) -> Tensor:
+    return torch.arange(1, ranked.shape[1] + 1, device=ranked.device, dtype=ranked.dtype)
