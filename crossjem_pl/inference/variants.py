@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from crossjem_pl.rankers.attention import HIDDEN
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.crossjem.model import CrossJEM
 from crossjem_pl.rankers.encoders import first_position
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pairwise.packed_attention import HIDDEN
 
 __all__ = ["Settings", "attention_of", "bucketed", "has_encoder", "no_compiler", "variant"]
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from crossjem_pl.rankers.attention import HIDDEN
 from crossjem_pl.rankers.pairwise.context_attention import attend_with_context, group
-from crossjem_pl.rankers.pairwise.packed_attention import HIDDEN, Packing, pack
+from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
 
 LENGTHS = [3, 1, 30, 40, 2, 2, 9, 5, 1, 7]
 CONTEXT_OF = torch.tensor([1, 0, 1, 1, 2, 0, 0, 2, 1, 0])

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossjem_pl.rankers.pairwise.packed_attention import HIDDEN
+from crossjem_pl.rankers.attention import HIDDEN
 from crossjem_pl.text.ragged import Ints
 
 __all__ = ["first_places", "item_attention", "item_neighbours"]

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from crossjem_pl.rankers.attention import HIDDEN, attend
 from crossjem_pl.rankers.crossjem.item_layers import layer_stack
-from crossjem_pl.rankers.pairwise.context_attention import Groups, attend, attend_with_context, group
-from crossjem_pl.rankers.pairwise.packed_attention import HIDDEN, Packing, with_attention
+from crossjem_pl.rankers.pairwise.context_attention import Groups, attend_with_context, group
+from crossjem_pl.rankers.pairwise.packed_attention import Packing, with_attention
 from crossjem_pl.rankers.pairwise.packed_encoder import heads_last
 
 __all__ = ["SplitLayers"]

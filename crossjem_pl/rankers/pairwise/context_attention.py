@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from crossjem_pl.rankers.pairwise.packed_attention import HIDDEN, Packing
+from crossjem_pl.rankers.attention import HIDDEN, attend
+from crossjem_pl.rankers.pairwise.packed_attention import Packing
 
-__all__ = ["Groups", "attend", "attend_with_context", "group"]
+__all__ = ["Groups", "attend_with_context", "group"]
 
 _MOST_ELEMENTS = 1 << 26
 """Numbers in the keys of one step (256 MiB in float32): larger batches take several steps."""
@@ -67,32 +67,6 @@ def group(packing: Packing, context_of: Tensor) -> Groups:
     sequence[flat] = token_sequence
     shape = (len(found), width)
     return Groups(rows.view(shape), sequence.view(shape), flat, context_of[order][sizes.cumsum(0) - sizes])
-
-
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, scaling: float | None, dropout: float
-) -> Tensor:
-    """Attention inside padded rows, [rows, length, heads, head width].
-
-    Args:
-        query: [rows, length, heads, head width].
-        key, value: [rows, keys, heads, head width].
-        mask: what each row, or each place in it, may see, [rows, keys] or [rows, length, keys]: bool, or float32
-            that is added to the logits.
-        scaling: factor of the dot products; None for one over the root of the head width.
-        dropout: probability of dropping an attention weight.
-    """
-    q, k, v = (states.transpose(1, 2) for states in (query, key, value))
-    seen = mask[:, None, None, :] if mask.ndim == 2 else mask[:, None]
-    if q.device.type == "cpu" and torch.is_grad_enabled():
-        # on short sequences the fused CPU kernel's backward pass takes several times as long
-        logits = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-        seen = torch.where(seen, 0.0, HIDDEN) if seen.dtype == torch.bool else seen
-        out = F.dropout(torch.softmax(logits + seen, dim=-1).to(v.dtype), dropout) @ v
-    else:
-        seen = seen if seen.dtype == torch.bool else seen.to(q.dtype)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling)
-    return out.transpose(1, 2)
 
 
 def attend_with_context(

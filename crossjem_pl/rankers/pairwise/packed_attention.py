@@ -10,12 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-__all__ = ["HIDDEN", "Packing", "pack", "with_attention", "with_packed_attention"]
+__all__ = ["Packing", "pack", "with_attention", "with_packed_attention"]
 
 _NAME = "crossjem_packed"
-
-HIDDEN = -3e4
-"""What is added to the logit of a token that may not be seen; float16 has it too."""
 
 
 class Packing(NamedTuple):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.attention import attend
 from crossjem_pl.rankers.base import (
     Batch,
     Explanation,
@@ -24,7 +25,7 @@ from crossjem_pl.rankers.crossjem.heads import JointTokens, QueryHead
 from crossjem_pl.rankers.crossjem.segments import segment_mean
 from crossjem_pl.rankers.encoders import EncoderOptions
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pairwise.context_attention import Groups, attend, attend_with_context, group
+from crossjem_pl.rankers.pairwise.context_attention import Groups, attend_with_context, group
 from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
 from crossjem_pl.rankers.pairwise.packed_encoder import PackedEncoder, heads_last
 from crossjem_pl.rankers.pairwise.sequences import joined
