@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
-from crossjem_pl.data.pass_cost import EncoderShape
+from crossjem_pl.data.overlap import EncoderShape
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, DualRanker, MonoBERT, Ranker, SetEncoder, SharedQuery
 from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, MaxSimHead

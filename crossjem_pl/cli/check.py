@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
-from crossjem_pl.data.check import CheckReport, Figures, FileReport, check
-from crossjem_pl.data.distributions import Summary
-from crossjem_pl.data.inspection import LabelFigures, LengthFigures, ScoreFigures
+from crossjem_pl.data.checks import CheckReport, Figures, FileReport, Lengths, check
+from crossjem_pl.data.database import Summary
 from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -42,10 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    tokenizer = load_tokenizer(args.encoder, cls_and_sep=False)
     report = check(
         args.lists,
-        ShortTextTokenizer(tokenizer, cache_size=100_000),
+        ShortTextTokenizer(load_tokenizer(args.encoder, cls_and_sep=False), cache_size=100_000),
         tests=args.test,
         max_query_tokens=args.max_query_tokens,
         max_item_tokens=args.max_item_tokens,
@@ -56,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     console = wide_console()
     console.print(_figures(report))
     for file in report.files:
-        _print_problems(console, file)
+        console.print(_problems(file))
     counts = report.counts()
     console.print(", ".join(f"{count} {grade}{'' if count == 1 else 's'}" for grade, count in counts.items()))
     if args.json is not None:
@@ -78,21 +75,15 @@ def _figures(report: CheckReport) -> Table:
         table.add_column(escape(file.source), justify="right", overflow="fold")
     for name, show in _LINES.items():
         table.add_row(name, *(escape(show(file.figures)) for file in report.files))
-    if len(report.files) > 1:
-        table.add_row("items seen in training", *(_seen(file.figures) for file in report.files))
     return table
 
 
-def _print_problems(console: Console, file: FileReport) -> None:
+def _problems(file: FileReport) -> Table | str:
     if not file.problems:
-        console.print(f"{file.source}: nothing found", markup=False)
-        return
-    console.print(f"\n[bold]Problems of {escape(file.source)}[/bold]", soft_wrap=True)
-    table = Table()
-    table.add_column("grade")
-    table.add_column("count", justify="right")
-    table.add_column("what (code)", max_width=44)
-    table.add_column("examples", overflow="fold")
+        return f"{escape(file.source)}: nothing found"
+    table = Table(title=f"\nProblems of {escape(file.source)}", title_justify="left")
+    for column in ("grade", "count", "what (code)", "examples"):
+        table.add_column(column, overflow="fold")
     for problem in file.problems:
         style = _STYLES[problem.grade]
         of = "" if problem.of is None else f"\nof {problem.of:,}"
@@ -102,7 +93,7 @@ def _print_problems(console: Console, file: FileReport) -> None:
             f"{problem.unit}: {escape(problem.text)} ({problem.code})",
             escape("\n".join(problem.examples)),
         )
-    console.print(table)
+    return table
 
 
 def _quantiles(summary: Summary | None) -> str:
@@ -111,62 +102,52 @@ def _quantiles(summary: Summary | None) -> str:
     return f"{summary.p50:.0f} / {summary.p95:.0f} / {summary.largest:.0f}"
 
 
-def _pieces(lengths: LengthFigures) -> str:
-    return "–" if lengths.pieces_per_word is None else f"{lengths.pieces_per_word:.2f}"
+def _cut(lengths: Lengths) -> str:
+    return f"{lengths.cut_texts:,} texts, {lengths.cut_tokens:,} tokens (limit {lengths.limit})"
 
 
-def _cut(lengths: LengthFigures) -> str:
-    return f"{lengths.cut_texts:,} texts, {lengths.cut_tokens:,} tokens"
+def _number(value: float | None, format: str = ".2f") -> str:
+    return "–" if value is None else f"{value:{format}}"
 
 
-def _labels(labels: LabelFigures) -> str:
-    if labels.labels is None:
+def _labels(figures: Figures) -> str:
+    if figures.labels is None:
         return "none"
-    if labels.counts is not None and len(labels.counts) <= 6:
-        return ", ".join(f"{label:g}: {count:,}" for label, count in labels.counts)
-    return f"{labels.labels.smallest:g} to {labels.labels.largest:g}, mean {labels.labels.mean:.3g}"
+    if figures.label_counts is not None and len(figures.label_counts) <= 6:
+        return ", ".join(f"{label:g}: {count:,}" for label, count in figures.label_counts)
+    return f"{figures.labels.smallest:g} to {figures.labels.largest:g}, mean {figures.labels.mean:.3g}"
 
 
-def _first_positive(labels: LabelFigures) -> str:
-    if labels.first_positive is None or labels.first_positive_random is None:
-        return "–"
-    return f"{labels.first_positive:.2f} ({labels.first_positive_random:.2f})"
-
-
-def _scores(scores: ScoreFigures) -> str:
-    if scores.scores is None:
+def _scores(scores: Summary | None) -> str:
+    if scores is None:
         return "none"
-    found = scores.scores
-    return f"{found.smallest:.3g} to {found.largest:.3g}, p5 {found.p5:.3g}, p50 {found.p50:.3g}, p95 {found.p95:.3g}"
-
-
-def _agreement(scores: ScoreFigures) -> str:
-    return "–" if scores.agreement is None else f"{scores.agreement:.1%}"
-
-
-def _seen(figures: Figures) -> str:
-    found = figures.leakage
-    return "" if found is None else f"{found.items:,} of {found.distinct_items:,} ({found.item_share:.1%})"
+    quantiles = f"p5 {scores.p5:.3g}, p50 {scores.p50:.3g}, p95 {scores.p95:.3g}"
+    return f"{scores.smallest:.3g} to {scores.largest:.3g}, {quantiles}"
 
 
 _LINES: dict[str, Callable[[Figures], str]] = {
     "lists (rows refused)": lambda f: f"{f.lists:,} ({f.refused_rows:,})",
     "items": lambda f: f"{f.items:,}",
-    "distinct queries": lambda f: f"{f.repeats.distinct_queries:,}",
-    "distinct items, by text (by id)": lambda f: (
-        f"{f.repeats.distinct_items:,} ({f.repeats.distinct_item_ids:,})"
-    ),
+    "distinct queries": lambda f: f"{f.distinct_queries:,}",
+    "distinct items, by text (by id)": lambda f: f"{f.distinct_items:,} ({f.distinct_item_ids:,})",
     "items a list": lambda f: _quantiles(f.items_per_list),
     "query words": lambda f: _quantiles(f.queries.words),
     "query tokens": lambda f: _quantiles(f.queries.tokens),
     "item words": lambda f: _quantiles(f.item_texts.words),
     "item tokens": lambda f: _quantiles(f.item_texts.tokens),
-    "tokens a word: queries, items": lambda f: f"{_pieces(f.queries)}, {_pieces(f.item_texts)}",
-    "cut queries": lambda f: f"{_cut(f.queries)} (limit {f.queries.limit})",
-    "cut items": lambda f: f"{_cut(f.item_texts)} (limit {f.item_texts.limit})",
-    "labels": lambda f: _labels(f.labels),
-    "positives a list": lambda f: _quantiles(f.labels.positives),
-    "first positive: mean rank (in random order)": lambda f: _first_positive(f.labels),
+    "tokens a word: queries, items": lambda f: (
+        f"{_number(f.queries.pieces_per_word)}, {_number(f.item_texts.pieces_per_word)}"
+    ),
+    "cut queries": lambda f: _cut(f.queries),
+    "cut items": lambda f: _cut(f.item_texts),
+    "labels": _labels,
+    "positives a list": lambda f: _quantiles(f.positives),
+    "first positive: mean rank (in random order)": lambda f: (
+        f"{_number(f.first_positive)} ({_number(f.first_positive_random)})"
+    ),
     "scores": lambda f: _scores(f.scores),
-    "positive scored above other": lambda f: _agreement(f.scores),
+    "positive scored above other": lambda f: _number(f.agreement, ".1%"),
+    "items seen in training": lambda f: (
+        "–" if f.seen_items is None else f"{f.seen_items:,} of {f.distinct_items:,}"
+    ),
 }

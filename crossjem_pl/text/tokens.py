@@ -53,12 +53,13 @@ class ShortTextTokenizer:
         Raises:
             ValueError: if a text has no tokens at all (for example only control characters), naming the text.
         """
-        whole = Ragged.from_rows(self._lookup(texts))
+        whole = Ragged.from_rows(self.ids(texts))
         if not whole.lengths.all():
             raise ValueError(f"the text {texts[int(np.argmin(whole.lengths))]!r} has no tokens")
         return Encoded(*whole.cut(max_tokens))
 
-    def _lookup(self, texts: Sequence[str]) -> list[Ints]:
+    def ids(self, texts: Sequence[str]) -> list[Ints]:
+        """Ids of each text, uncut, int64; empty where a text has no tokens."""
         cache = self._cache
         rows = list(map(cache.get, texts))
         missing = list(dict.fromkeys(text for text, row in zip(texts, rows, strict=True) if row is None))

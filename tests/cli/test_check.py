@@ -27,7 +27,7 @@ def test_sound_lists_pass_strictly(
     found = json.loads(out.read_text(encoding="utf-8"))
     assert [file["role"] for file in found["files"]] == ["train", "test"]
     assert found["files"][0]["figures"]["lists"] == 4
-    assert found["files"][1]["figures"]["leakage"]["queries"] == 0
+    assert found["files"][1]["figures"]["rows"] == 4
 
 
 def test_mistakes_are_shown_and_fail_only_strictly(

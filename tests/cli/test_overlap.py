@@ -10,7 +10,7 @@ import pytest
 from crossjem_pl.cli import main
 from crossjem_pl.cli import overlap as command
 from crossjem_pl.data.formats import write_lists
-from crossjem_pl.data.overlap_report import OverlapReport
+from crossjem_pl.data.overlap import OverlapReport
 from crossjem_pl.data.simulator import simulate
 
 
@@ -57,7 +57,7 @@ def test_without_matplotlib_the_rest_is_written(
         raise AssertionError("nothing is drawn without matplotlib")
 
     monkeypatch.setattr(command, "available", lambda: False)
-    monkeypatch.setattr(command, "draw_overlap", no_drawing)
+    monkeypatch.setattr(command, "_draw", no_drawing)
     assert main(["overlap", lists, "--encoder", tiny_bert, "--out", str(tmp_path)]) == 0
     assert {file.name for file in tmp_path.iterdir()} == {"overlap.json", "overlap.md"}
     assert "crossjem_pl[plots]" in capsys.readouterr().out

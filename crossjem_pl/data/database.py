@@ -1,0 +1,111 @@
+"""Temporary tables that may be larger than the memory: grouping, sorting and joining by DuckDB."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+__all__ = ["Database", "Summary"]
+
+BATCH = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Mean, extremes and quantiles. A quantile is the smallest value that reaches its share of the values."""
+
+    count: int
+    mean: float
+    smallest: float
+    p5: float
+    p50: float
+    p95: float
+    largest: float
+
+
+class Database:
+    """Tables in a folder of temporary files, which `close` removes; what does not fit into `memory` is on the disk.
+
+    Args:
+        tables: the columns of each table with their DuckDB types: {"lists": "number BIGINT, query VARCHAR"}.
+        folder: where the temporary folder is made; None: where the system makes temporary files.
+        memory: the most that DuckDB may hold.
+    """
+
+    def __init__(self, tables: Mapping[str, str], folder: Path | None = None, memory: str = "1GB") -> None:
+        self._folder = tempfile.mkdtemp(prefix=".crossjem-", dir=folder)
+        self._connection = duckdb.connect(f"{self._folder}/tables.duckdb")
+        self._connection.execute(f"SET memory_limit = '{memory}'")
+        self._connection.execute("SET preserve_insertion_order = false")
+        self._held: dict[str, list[tuple[Any, ...]]] = {}
+        for name, columns in tables.items():
+            self._connection.execute(f"CREATE TABLE {name} ({columns})")
+            self._held[name] = []
+
+    def add(self, table: str, *values: Any) -> None:
+        """Adds a row."""
+        held = self._held[table]
+        held.append(values)
+        if len(held) >= BATCH:
+            self._write(table)
+
+    def execute(self, sql: str) -> None:
+        """Runs a statement over all rows that were added."""
+        for table in self._held:
+            self._write(table)
+        self._connection.execute(sql)
+
+    def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, read as they are needed."""
+        for table in self._held:
+            self._write(table)
+        result = self._connection.cursor().execute(sql)
+        while rows := result.fetchmany(BATCH):
+            yield from rows
+
+    def row(self, sql: str) -> tuple[Any, ...]:
+        """The first row of a query."""
+        return next(self.rows(sql))
+
+    def value(self, sql: str) -> Any:
+        """The first value of the first row of a query."""
+        return self.row(sql)[0]
+
+    def summary(self, expression: str, source: str) -> Summary | None:
+        """The distribution of a number over the rows of `source` (a table, with or without WHERE) where it is not null;
+        None where there is no such row."""
+        found = self.row(
+            f"WITH counts AS (SELECT {expression} AS x, count(*) AS n FROM {source} GROUP BY x), "
+            "reached AS (SELECT x, n, sum(n) OVER (ORDER BY x) / sum(n) OVER () AS share FROM counts "
+            "WHERE x IS NOT NULL) SELECT sum(n)::BIGINT, sum(x * n) / sum(n), min(x), min(x) FILTER (share >= 0.05), "
+            "min(x) FILTER (share >= 0.5), min(x) FILTER (share >= 0.95), max(x) FROM reached"
+        )
+        return None if found[0] is None else Summary(found[0], *map(float, found[1:]))
+
+    def close(self) -> None:
+        """Removes everything."""
+        self._connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _write(self, table: str) -> None:
+        held = self._held[table]
+        if not held:
+            return
+        columns = [pa.array(column) for column in zip(*held, strict=True)]
+        self._connection.register("held", pa.table(columns, [f"c{i}" for i in range(len(columns))]))
+        self._connection.execute(f"INSERT INTO {table} SELECT * FROM held")
+        self._connection.unregister("held")
+        held.clear()
