@@ -438,21 +438,21 @@ class _Source:
                 if isinstance(value, str) and not value.strip():
                     self.note("blank-text", f"{place}, field {field!r}{position}")
         items = row.values.get("items", row.values.get("docs"))
-        for field in ("item_ids", *self._fields):
-            values = row.values.get(field) if field is not None else None
+        for column in filter(None, ("item_ids", *self._fields)):
+            values = row.values.get(column)
             if not isinstance(values, list):
                 continue
             if isinstance(items, list) and len(values) != len(items):
                 problem = f"{len(values)} values for {len(items)} items"
-                self.note("unequal-lengths", f"{place}, field {field!r}: {problem}")
-            if field == "item_ids":
+                self.note("unequal-lengths", f"{place}, field {column!r}: {problem}")
+            if column == "item_ids":
                 for value, count in Counter(map(str, values)).items():
                     if count > 1:
-                        self.note("repeated-item-id", f"{place}, field {field!r}: id {value!r}", count - 1)
+                        self.note("repeated-item-id", f"{place}, field {column!r}: id {value!r}", count - 1)
                 continue
             for position, value in _entries(values):
                 if not isinstance(value, (int, float)) or not math.isfinite(value):
-                    self.note("not-finite", f"{place}, field {field!r}{position}: {value!r}")
+                    self.note("not-finite", f"{place}, field {column!r}{position}: {value!r}")
         if self.counts.total() == before:
             self.note("malformed-row", error.replace(row.where, place))
 

@@ -382,7 +382,7 @@ def _row(database: Database, limit: int, n: int | None) -> OverlapRow | None:
     speedup = database.summary("pairs / joint", of_row)
     if union is None or ratio is None or speedup is None:
         return None
-    return OverlapRow(limit, n, *found, union, ratio, speedup)
+    return OverlapRow(limit, n, *found, union=union, list_ratio=ratio, list_speedup=speedup)
 
 
 def _pass_unions(tokens: Ragged, union: int, max_items: int, max_union: int) -> Ints:

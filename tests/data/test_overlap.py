@@ -132,7 +132,7 @@ def test_lengths_are_those_of_the_rankers(tiny_bert: str) -> None:
             max_items_per_pass=3, max_union_tokens=12,
         )  # fmt: skip
         joint_width = joint.collate([one]).attention_mask.sum(1).numpy()
-        pair_width = pairs.collate([one]).groups[0]["attention_mask"].sum(1).numpy()
+        pair_width = pairs.collate([one]).runs[0]["attention_mask"].sum(1).numpy()
         found = report.rows[-1]
         assert found.passes == len(joint_width)
         assert found.speedup == pytest.approx(SHAPE.flops(pair_width) / SHAPE.flops(joint_width))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from crossjem_pl.data.simulator.intents import (
     NONE,
@@ -132,7 +132,8 @@ Change = Callable[[World, Intent, Market, Draw], "Intent | None"]
 
 def _replaced(query: Intent, aspect: str, options: tuple[int, ...], draw: Draw) -> Intent | None:
     """The intent with another brand, place or product; None without options."""
-    return query._replace(**{aspect: _any(options, draw)}) if options else None
+    changed: dict[str, Any] = {aspect: _any(options, draw)} if options else {}
+    return query._replace(**changed) if changed else None
 
 
 def _shortened(query: Intent, draw: Draw) -> Intent:
