@@ -8,13 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lightning import Trainer
+import yaml
+from jsonargparse import Namespace
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins import CheckpointIO
 
 from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.training.checkpoints import AtomicCheckpointIO, last_whole_checkpoint
+from crossjem_pl.training.interruption import StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
+from crossjem_pl.training.progress import ProgressLines
 from crossjem_pl.training.random_state import RandomState
 from crossjem_pl.training.run_folder import RunFolder, set_aside_metrics
 
@@ -29,6 +35,26 @@ class _Parser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         print(f"error: {message}\nAll options: {self.prog.replace(' [options]', '')} --help", file=sys.stderr)
         raise SystemExit(2)
+
+
+class SaveRunConfig(SaveConfigCallback):
+    """Writes `config.yaml` of a training so that `-c` reads it again; an evaluation writes it only if there is none."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        path = Path(trainer.default_root_dir) / "config.yaml"
+        dry = bool(getattr(trainer, "fast_dev_run", False))
+        if dry or not trainer.is_global_zero or (stage != "fit" and path.exists()):
+            return
+        written = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        written.pop("ckpt_path", None)  # what a run is, not where it went on
+        if written["checkpoint"]["dirpath"] == str(path.parent / "checkpoints"):
+            written["checkpoint"]["dirpath"] = None  # follows the run folder
+        # the parser writes a source, which may also be given as a path, as the text of a Python object
+        for name, value in vars(self.config.data).items():
+            if isinstance(value, Namespace):
+                written["data"][name] = value.as_dict()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
 
 
 class RankingCLI(LightningCLI):
@@ -48,6 +74,9 @@ class RankingCLI(LightningCLI):
         config.checkpoint.dirpath = config.checkpoint.dirpath or str(root / "checkpoints")
         # our loader splits lists by rank itself, and evaluation counts each query once
         config.trainer.use_distributed_sampler = False
+        if self.subcommand is not None and config.get("ckpt_path") == "last":
+            found = last_whole_checkpoint(Path(config.checkpoint.dirpath))
+            config.ckpt_path = "last" if found is None else str(found)
         if int(os.environ.get("LOCAL_RANK", "0")) == 0 and self.subcommand == "fit":
             set_aside_metrics(root)
 
@@ -55,7 +84,13 @@ class RankingCLI(LightningCLI):
         chosen = self._chosen(self.config_init).trainer
         callbacks = list(chosen.callbacks or [])
         if chosen.enable_progress_bar is not False:
-            callbacks.append(RichProgressBar())
+            callbacks.append(RichProgressBar() if sys.stdout.isatty() else ProgressLines())
+        callbacks.append(StopOnSignal())
+        plugins = (
+            chosen.plugins if isinstance(chosen.plugins, list) else [chosen.plugins] * bool(chosen.plugins)
+        )
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            kwargs["plugins"] = [*plugins, AtomicCheckpointIO()]
         if chosen.logger in (None, True):
             fitting = self.subcommand == "fit"
             kwargs["logger"] = CSVLogger(chosen.default_root_dir, name="", version="") if fitting else False
@@ -70,12 +105,14 @@ class RankingCLI(LightningCLI):
 
 def run_training(argv: Sequence[str]) -> None:
     """Runs one of `SUBCOMMANDS` with the arguments of the command line."""
-    RankingCLI(
-        RankingModule,
-        RankingDataModule,
-        seed_everything_default=0,
-        save_config_kwargs={"overwrite": True},
-        parser_class=_Parser,
-        parser_kwargs={"prog": "lightning"},
-        args=list(argv),
-    )
+    with signal_exit_status():
+        RankingCLI(
+            RankingModule,
+            RankingDataModule,
+            seed_everything_default=0,
+            save_config_callback=SaveRunConfig,
+            auto_configure_optimizers=False,  # RankingModule does: --model.optimizer
+            parser_class=_Parser,
+            parser_kwargs={"prog": "lightning"},
+            args=list(argv),
+        )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from lightning import LightningModule
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import AdamW
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.evaluation.metrics import RankingMetrics
@@ -30,10 +32,13 @@ class RankingModule(LightningModule):
         ranker: what scores.
         loss: what training minimises; a `VectorLoss` (in-batch negatives) needs a ranker with `vectors`.
         targets: which numbers of the lists the loss gets: "scores" (a teacher's) or "labels".
-        lr: learning rate of AdamW.
-        head_lr: learning rate of the parameters outside the encoder; None for the same.
-        weight_decay: of AdamW, on weight matrices only.
-        warmup: share of all steps over which the rate rises from 0; then it falls linearly to 0.
+        lr: learning rate of AdamW, the default optimiser.
+        head_lr: learning rate of the parameters outside the encoder, with any optimiser; None for the same.
+        weight_decay: of AdamW. No optimiser decays biases and scales, only weight matrices.
+        warmup: share of all steps over which the learning rate rises from 0; then it falls linearly to 0.
+        optimizer: another optimiser with its own `lr`, in YAML a `class_path` and `init_args`.
+        lr_scheduler: another schedule, stepped after every optimiser step (`ReduceLROnPlateau`: after every epoch,
+            by the first of the metrics).
         metrics: monitored on validation and test lists, ir-measures names (RR, AP, nDCG, P, R with a cut-off).
         relevant_from: lowest label that is relevant for RR, AP, P and R, monitored and written.
         weights: model folder of the same kind of ranker to start from: a second training stage, or the evaluation
@@ -51,6 +56,8 @@ class RankingModule(LightningModule):
         head_lr: float | None = None,
         weight_decay: float = 0.01,
         warmup: float = 0.1,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
         metrics: Sequence[str] = ("RR@10", "AP@10", "nDCG@10"),
         relevant_from: float = 1.0,
         weights: str | None = None,
@@ -59,7 +66,9 @@ class RankingModule(LightningModule):
         if not 0.0 <= warmup < 1.0:
             raise ValueError(f"warmup is a share of all steps in [0, 1), got {warmup}")
         self.ranker, self.loss, self.targets = ranker, loss, targets
-        self.lr, self.head_lr, self.weight_decay, self.warmup = lr, head_lr, weight_decay, warmup
+        self.head_lr, self.warmup = head_lr, warmup
+        self.optimizer: OptimizerCallable = optimizer or partial(AdamW, lr=lr, weight_decay=weight_decay)
+        self.lr_scheduler: LRSchedulerCallable = lr_scheduler or self._warmup_and_decay
         self.metrics, self.relevant_from = list(metrics), relevant_from
         self.ranking_metrics = RankingMetrics(metrics, relevant_from)
         if weights is not None:
@@ -83,49 +92,56 @@ class RankingModule(LightningModule):
             raise ValueError(
                 f"list {batch.query_ids[0]!r} has no {self.targets}, which model.targets={self.targets!r} asks for"
             )
-        loss = self._loss(batch, targets)
-        size = len(batch.query_ids)
+        scores, loss = self._scores_and_loss(batch, targets)
+        if not bool(torch.isfinite(loss)):
+            raise ValueError(self._why_not_finite(batch, targets, scores, loss))
+        size, inputs = len(batch.query_ids), batch.inputs
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
-        self.log(
-            "train/truncated_items", float(batch.inputs.truncated_items), batch_size=size, reduce_fx="sum"
-        )
-        self.log(
-            "train/truncated_queries", float(batch.inputs.truncated_queries), batch_size=size, reduce_fx="sum"
-        )
-        self.log("train/items_left_out", float(batch.items_left_out), batch_size=size, reduce_fx="sum")
+        counts = {
+            "truncated_items": inputs.truncated_items,
+            "truncated_queries": inputs.truncated_queries,
+            "items_left_out": batch.items_left_out,
+        }
+        for name, count in counts.items():
+            self.log(f"train/{name}", float(count), batch_size=size, reduce_fx="sum")
         return loss
 
-    def _loss(self, batch: ListBatch, targets: Tensor) -> Tensor:
+    def _scores_and_loss(self, batch: ListBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores, or for a loss over vectors the item vectors, and the loss."""
         mask = batch.inputs.item_mask
         if isinstance(self.loss, VectorLoss):
             queries, items = self.ranker.vectors(batch.inputs)
             inputs: Any = batch.inputs  # a ranker with vectors makes batches with the keys of their texts
-            return self.loss(queries, items, targets, mask, inputs.item_keys, inputs.query_keys)
-        return self.loss(self.ranker(batch.inputs), targets, mask)
+            return items, self.loss(queries, items, targets, mask, inputs.item_keys, inputs.query_keys)
+        scores = self.ranker(batch.inputs)
+        return scores, self.loss(scores, targets, mask)
 
-    def on_validation_epoch_start(self) -> None:
-        self._start()
+    def _why_not_finite(self, batch: ListBatch, targets: Tensor, scores: Tensor, loss: Tensor) -> str:
+        def lists(numbers: Tensor) -> str:
+            bad = ~torch.isfinite(numbers.reshape(*batch.inputs.item_mask.shape, -1)).all(dim=-1)
+            rows = (bad & batch.inputs.item_mask).any(dim=-1).tolist()
+            return ", ".join(repr(name) for name, is_bad in zip(batch.query_ids, rows, strict=True) if is_bad)
 
-    def on_test_epoch_start(self) -> None:
-        self._start()
+        if named := lists(targets):
+            cause = f"the {self.targets} of {named} are not finite"
+        elif named := lists(scores):
+            cause = f"the ranker's output for {named} is not finite: try a lower learning rate or another precision"
+        else:
+            cause = (
+                f"its inputs are finite, so {type(self.loss).__name__} overflows on these targets and scores"
+            )
+        queries = ", ".join(map(repr, batch.query_ids))
+        return f"step {self.global_step}, lists {queries}: the loss is {loss.item()}; {cause}"
 
-    def on_predict_epoch_start(self) -> None:
-        self._start()
-
-    def validation_step(self, batch: ListBatch, batch_idx: int) -> None:
-        self._evaluate(batch)
-
-    def test_step(self, batch: ListBatch, batch_idx: int) -> None:
-        self._evaluate(batch)
+    def _start(self) -> None:
+        self._scored = {}
+        self.ranking_metrics.reset()
 
     def on_validation_epoch_end(self) -> None:
         self._finish("val")
 
     def on_test_epoch_end(self) -> None:
         self._finish("test")
-
-    def predict_step(self, batch: ListBatch, batch_idx: int) -> None:
-        self._evaluate(batch)
 
     def on_predict_epoch_end(self) -> None:
         self._finish("predict")
@@ -136,7 +152,14 @@ class RankingModule(LightningModule):
             raise ValueError(
                 f"{type(self.ranker).__name__} has nothing to train; evaluate it with: lightning test"
             )
-        optimizer = AdamW(groups, lr=self.lr, weight_decay=self.weight_decay)
+        optimizer = self.optimizer(groups)
+        scheduler = self.lr_scheduler(optimizer)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            plateau = {"scheduler": scheduler, "interval": "epoch", "monitor": f"val/{self.metrics[0]}"}
+            return {"optimizer": optimizer, "lr_scheduler": plateau}
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _warmup_and_decay(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
         total = max(int(self.trainer.estimated_stepping_batches), 1)
         rising = int(total * self.warmup)
 
@@ -145,30 +168,24 @@ class RankingModule(LightningModule):
                 return (step + 1) / rising
             return max(0.0, (total - step) / max(total - rising, 1))
 
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"},
-        }
+        return LambdaLR(optimizer, factor)
 
     def _parameter_groups(self) -> Iterator[dict[str, Any]]:
-        """AdamW groups: decay on matrices only; the encoder at `lr`, everything else at `head_lr`."""
+        """Groups of the optimiser: no decay except on matrices; `head_lr` outside the encoder."""
         encoder = {id(p) for m in self.ranker.encoders() for p in m.parameters()}
         groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
         for parameter in self.ranker.parameters():
             if parameter.requires_grad:
                 groups.setdefault((id(parameter) in encoder, parameter.ndim > 1), []).append(parameter)
         for (of_encoder, matrix), parameters in groups.items():
-            yield {
-                "params": parameters,
-                "lr": self.lr if of_encoder or self.head_lr is None else self.head_lr,
-                "weight_decay": self.weight_decay if matrix else 0.0,
-            }
+            group: dict[str, Any] = {"params": parameters}
+            if not (of_encoder or self.head_lr is None):
+                group["lr"] = self.head_lr
+            if not matrix:
+                group["weight_decay"] = 0.0
+            yield group
 
-    def _start(self) -> None:
-        self._scored = {}
-        self.ranking_metrics.reset()
-
-    def _evaluate(self, batch: ListBatch) -> None:
+    def _evaluate(self, batch: ListBatch, batch_idx: int) -> None:
         scores, mask = self.ranker(batch.inputs).float(), batch.inputs.item_mask
         if not bool(torch.isfinite(scores).all()):
             bad = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
@@ -190,3 +207,6 @@ class RankingModule(LightningModule):
             for name, mean in self.ranking_metrics.compute().items():
                 self.log(f"{stage}/{name}", mean, prog_bar=True, rank_zero_only=False)
         self._scored = {}
+
+    on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = _start
+    validation_step = test_step = predict_step = _evaluate
