@@ -68,6 +68,9 @@ def _numbers(lists: Sequence[RankingList], field: str, width: int) -> Tensor | N
         if row is None:
             raise ValueError(f"list {lists[i].query_id!r} has no {field}, others of its batch have")
         out[i, : len(row)] = torch.tensor(row)
+        if not bool(out[i].isfinite().all()):
+            worst = max(row, key=abs)
+            raise ValueError(f"list {lists[i].query_id!r}, field {field!r}: {worst} does not fit float32")
     return out
 
 
@@ -191,28 +194,27 @@ class ListLoader(BatchLoader):
         return len(self.lists)
 
     def _dataset(self) -> Dataset[ListBatch]:
-        return _PositionBatches(self)
+        return _DrawnBatches(self.ranker, self.item_sampler, self.epoch)
 
-    def _batches(self, first: int) -> list[list[int]]:
+    def _batches(self, first: int) -> Iterator[list[tuple[int, RankingList]]]:
+        """Lists, not positions: workers hold no copy, so lists that were replaced meanwhile reach the next batches."""
         order = np.arange(len(self.lists))
         if self.shuffle:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(order)
         total = math.ceil(len(order) / self.world_size) * self.world_size
-        own = np.resize(order, total)[self.rank :: self.world_size]
-        batches = range(first * self.batch_size, len(own), self.batch_size)
-        return [own[i : i + self.batch_size].tolist() for i in batches]
+        own = np.resize(order, total)[self.rank :: self.world_size].tolist()
+        for i in range(first * self.batch_size, len(own), self.batch_size):
+            yield [(position, self.lists[position]) for position in own[i : i + self.batch_size]]
 
 
-class _PositionBatches(Dataset[ListBatch]):
-    """Asked for the positions of a batch, tokenises its lists."""
+class _DrawnBatches(Dataset[ListBatch]):
+    """Asked for the lists of a batch, draws from them and tokenises them."""
 
-    def __init__(self, loader: ListLoader) -> None:
-        self.lists, self.ranker, self.item_sampler = loader.lists, loader.ranker, loader.item_sampler
-        self.epoch = loader.epoch
+    def __init__(self, ranker: Ranker, sampler: ItemSampler | None, epoch: int) -> None:
+        self.ranker, self.sampler, self.epoch = ranker, sampler, epoch
 
-    def __getitem__(self, positions: list[int]) -> ListBatch:
-        lists = [(position, self.lists[position]) for position in positions]
-        return draw_and_collate(lists, self.ranker, self.item_sampler, self.epoch)
+    def __getitem__(self, lists: list[tuple[int, RankingList]]) -> ListBatch:
+        return draw_and_collate(lists, self.ranker, self.sampler, self.epoch)
 
 
 def _quiet_tokenizers(_: int) -> None:

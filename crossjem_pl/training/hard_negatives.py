@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.dual.dual import DualRanker
@@ -30,10 +31,10 @@ class MineHardNegatives(Callback):
     Which item is a known positive is decided by text: all texts that have a label above 0 in any list with
     the same query text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
 
-    The data module's lists are replaced in place, and given back when training ends. With `num_workers=0` the
-    next batch sees them; with workers, which hold a copy, the next epoch does: mine once an epoch then.
-    Teacher scores do not cover mined items, so lists lose them: the loss has to read labels. Every process of
-    a distributed run mines everything for itself.
+    The data module's lists are replaced in place, and given back when training ends. The next batch sees them;
+    with worker processes, the first batch that they have not begun (they prepare two each ahead). Teacher scores
+    do not cover mined items, so lists lose them: the loss has to read labels. Every process of a distributed run
+    mines everything for itself. A warning says if nothing was found for any list.
 
     The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that
     resumes mines when it starts, with the weights that it resumes from.
@@ -75,12 +76,13 @@ class MineHardNegatives(Callback):
         if n_negatives > depth:
             raise ValueError(f"n_negatives={n_negatives} cannot be drawn from depth={depth} items")
         self.every_n_steps, self.depth, self.n_negatives = every_n_steps, depth, n_negatives
-        self.at_start, self.exclude_same_text, self.keep_negatives = (
-            at_start,
-            exclude_same_text,
+        self.at_start, self.exclude_same_text = at_start, exclude_same_text
+        self.keep_negatives, self.batch_size, self.backend, self.seed = (
             keep_negatives,
+            batch_size,
+            backend,
+            seed,
         )
-        self.batch_size, self.backend, self.seed = batch_size, backend, seed
         self._given: list[RankingList] = []
         self._last_step = -1
 
@@ -92,10 +94,10 @@ class MineHardNegatives(Callback):
                 "MineHardNegatives"
             )
         lists = _train_lists(trainer)
-        for one in lists:
-            if one.labels is None:
+        for ranking_list in lists:
+            if ranking_list.labels is None:
                 raise ValueError(
-                    f"list {one.query_id!r}, field 'labels': there are none to tell positives by"
+                    f"list {ranking_list.query_id!r}, field 'labels': there are none to tell positives by"
                 )
         self._given = list(lists)
         self._last_step = -1
@@ -122,6 +124,11 @@ class MineHardNegatives(Callback):
         with trainer.strategy.precision_plugin.forward_context():
             mined = self.mine(ranker, self._given, trainer.global_step)
         ranker.train(was_training)
+        if not any(item_id.startswith("mined:") for new in mined for item_id in new.item_ids):
+            rank_zero_warn(
+                f"step {trainer.global_step}: no hard negatives were mined for any of {len(mined)} lists, which keep "
+                f"their own: the {self.depth} best items of each query are its positives, or no label is above 0"
+            )
         _train_lists(trainer)[:] = mined
 
     def mine(self, ranker: DualRanker, lists: Sequence[RankingList], step: int = 0) -> list[RankingList]:
@@ -132,45 +139,43 @@ class MineHardNegatives(Callback):
             lists: with labels; their item texts are the corpus.
             step: part of the draw's seed.
         """
-        corpus = list(dict.fromkeys(text for one in lists for text in one.items))
-        queries = list(dict.fromkeys(one.query for one in lists))
-        found = nearest_items(
+        corpus = list(dict.fromkeys(text for ranking_list in lists for text in ranking_list.items))
+        queries = list(dict.fromkeys(ranking_list.query for ranking_list in lists))
+        nearest = nearest_items(
             ranker.text_vectors(queries, "query", self.batch_size),
             ranker.text_vectors(corpus, "items", self.batch_size),
             self.depth,
             self.backend,
-        ).numpy()
-        row = {query: i for i, query in enumerate(queries)}
-        forbidden: dict[str, set[str]] = {query: set() for query in queries}
-        for one in lists:
-            positives = [text for text, label in zip(one.items, one.labels or (), strict=True) if label > 0]
-            forbidden[one.query].update(map(self._form, positives))
-            if self.exclude_same_text:
-                forbidden[one.query].add(self._form(one.query))
+        ).tolist()
+        best = dict(zip(queries, nearest, strict=True))
+        forbidden: dict[str, set[str]] = {
+            q: {self._form(q)} if self.exclude_same_text else set() for q in queries
+        }
+        for ranking_list in lists:
+            labelled = zip(ranking_list.items, ranking_list.labels or (), strict=True)
+            forbidden[ranking_list.query].update(self._form(text) for text, label in labelled if label > 0)
         return [
-            self._with_negatives(
-                one, found[row[one.query]], corpus, forbidden[one.query], [self.seed, step, i]
-            )
-            for i, one in enumerate(lists)
+            self._with_negatives(old, best[old.query], corpus, forbidden[old.query], [self.seed, step, i])
+            for i, old in enumerate(lists)
         ]
 
     def _with_negatives(
-        self, one: RankingList, found: np.ndarray, corpus: list[str], forbidden: set[str], seed: list[int]
+        self, old: RankingList, best: list[int], corpus: list[str], forbidden: set[str], seed: list[int]
     ) -> RankingList:
-        assert one.labels is not None
-        kept = [i for i, label in enumerate(one.labels) if self.keep_negatives or label > 0]
-        own = {one.items[i] for i in kept}
-        left = [int(j) for j in found if self._form(corpus[j]) not in forbidden and corpus[j] not in own]
-        if not left or not any(label > 0 for label in one.labels):
-            return replace(one, scores=None)
+        assert old.labels is not None
+        kept = [i for i, label in enumerate(old.labels) if self.keep_negatives or label > 0]
+        present = {old.items[i] for i in kept}
+        left = [j for j in best if self._form(corpus[j]) not in forbidden and corpus[j] not in present]
+        if not left or not any(label > 0 for label in old.labels):
+            return replace(old, scores=None)
         drawn = np.sort(np.random.default_rng(seed).permutation(len(left))[: self.n_negatives])
         mined = [left[i] for i in drawn]
         return RankingList(
-            query_id=one.query_id,
-            query=one.query,
-            item_ids=(*(one.item_ids[i] for i in kept), *(f"mined:{j}" for j in mined)),
-            items=(*(one.items[i] for i in kept), *(corpus[j] for j in mined)),
-            labels=(*(one.labels[i] for i in kept), *(0.0 for _ in mined)),
+            query_id=old.query_id,
+            query=old.query,
+            item_ids=(*(old.item_ids[i] for i in kept), *(f"mined:{j}" for j in mined)),
+            items=(*(old.items[i] for i in kept), *(corpus[j] for j in mined)),
+            labels=(*(old.labels[i] for i in kept), *(0.0 for _ in mined)),
         )
 
     def _form(self, text: str) -> str:

@@ -86,7 +86,9 @@ class RunFolder(Callback):
             self._export(trainer, pl_module)
         self._summarise(trainer, pl_module, None)
         folder = self._root(trainer) / "model"
-        best = "" if self.best is None else f", {pl_module.metrics[0]} {self.best:.4f} on the validation lists"
+        best = (
+            "" if self.best is None else f", {pl_module.metrics[0]} {self.best:.4f} on the validation lists"
+        )
         print(
             f"model: {folder}{best}; rank with it: crossjem rank {folder} QUERY ITEM ITEM ...; "
             f"evaluate it: crossjem test -c {self._root(trainer)}/config.yaml --model.weights {folder}",

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from crossjem_pl.data.formats import read_run, write_lists
 from tests.conftest import example_lists, root
@@ -24,25 +25,33 @@ data: {{val: {lists}, train: {lists}, eval_batch_size: 2, batch_size: 2}}
 """
 
 
+def run(stage: str, config: Path, folder: Path, processes: int, *options: str) -> None:
+    command = [sys.executable, "-m", "crossjem_pl", stage, "-c", str(config), *options]
+    command += [f"--trainer.default_root_dir={folder}", f"--trainer.devices={processes}"]
+    if processes > 1:
+        command.append("--trainer.strategy=ddp")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
+    subprocess.run(command, check=True, env=environment, cwd=config.parent)
+
+
+@pytest.fixture
+def config(tiny_bert: str, tmp_path: Path) -> Path:
+    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["validate", "test"])
-def test_two_processes_equal_one(stage: str, tiny_bert: str, tmp_path: Path) -> None:
-    lists = tmp_path / "val.jsonl"
-    write_lists(example_lists(13, seed=4), lists)
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(encoder=tiny_bert, lists=lists))
+def test_two_processes_equal_one(stage: str, config: Path, tmp_path: Path) -> None:
     split = {"validate": "val", "test": "test"}[stage]
     metrics, runs = [], []
     for processes in (1, 2):
-        run = tmp_path / f"run{processes}"
-        options = [f"--trainer.default_root_dir={run}", f"--trainer.devices={processes}"]
-        if processes > 1:
-            options.append("--trainer.strategy=ddp")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-        command = [sys.executable, "-m", "crossjem_pl", stage, "-c", str(config), *options]
-        subprocess.run(command, check=True, env=environment, cwd=tmp_path)
-        metrics.append(json.loads((run / f"{split}_metrics.json").read_text())["means"])
-        runs.append(read_run(run / f"{split}.trec"))
+        folder = tmp_path / f"run{processes}"
+        run(stage, config, folder, processes)
+        metrics.append(json.loads((folder / f"{split}_metrics.json").read_text())["means"])
+        runs.append(read_run(folder / f"{split}.trec"))
     assert len(runs[0]) == len(runs[1]) == 13
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-9)
     for query_id, by_item in runs[0].items():
@@ -50,16 +59,20 @@ def test_two_processes_equal_one(stage: str, tiny_bert: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_two_processes_train(tiny_bert: str, tmp_path: Path) -> None:
-    lists = tmp_path / "train.jsonl"
-    write_lists(example_lists(13, seed=4), lists)
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(encoder=tiny_bert, lists=lists))
-    run = tmp_path / "run"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    command = [sys.executable, "-m", "crossjem_pl", "fit", "-c", str(config), "--trainer.devices=2"]
-    command += ["--trainer.strategy=ddp", f"--trainer.default_root_dir={run}"]
-    subprocess.run(command, check=True, env=environment, cwd=tmp_path)
-    assert (run / "model" / "model.safetensors").exists()
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["processes"] == 2
+def test_two_processes_train_on_negatives_that_they_mined(config: Path, tmp_path: Path) -> None:
+    """Each with a worker process: the batches that are not under way yet have the new negatives."""
+    miner = "tests.training.test_hard_negatives.Recorder"
+    options = [f"--trainer.callbacks+={miner}", "--trainer.callbacks.every_n_steps=2", "--data.num_workers=1"]
+    ranker = config.with_name("dpr.yaml")
+    overlay = "model: {{ranker: {{class_path: crossjem_pl.rankers.DPR, init_args: {{encoder: {}}}}}, targets: labels}}"
+    ranker.write_text(
+        overlay.format(yaml.safe_load(config.read_text())["model"]["ranker"]["init_args"]["encoder"])
+    )
+    loss = str(root() / "experiments" / "losses" / "info_nce.yaml")
+    options += ["--trainer.max_epochs=2", "--data.batch_size=1"]
+    run("fit", config, tmp_path / "run", 2, "-c", str(ranker), "-c", loss, *options)
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["processes"] == 2
+    for rank in range(2):
+        mined = json.loads((tmp_path / "run" / f"mined-{rank}.json").read_text())
+        assert mined == [False] * 4 + [True] * 10

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,10 @@ class Recorder(MineHardNegatives):
         assert pl_module.ranker.training
         self.mined_items.append(any(item.startswith("mined:") for ids in batch.item_ids for item in ids))
 
+    def on_train_end(self, trainer, pl_module):  # type: ignore[no-untyped-def]
+        path = Path(trainer.default_root_dir) / f"mined-{trainer.global_rank}.json"
+        path.write_text(json.dumps(self.mined_items), encoding="utf-8")
+
 
 def fit(
     ranker: Ranker,
@@ -161,9 +167,10 @@ def fit(
     epochs: int = 3,
     resume: str | None = None,
     workers: int = 0,
+    lists: list[RankingList] = LISTS,
 ) -> tuple[Trainer, RankingDataModule]:
     seed_everything(0)
-    data = RankingDataModule(train=Given(LISTS), batch_size=2, num_workers=workers)
+    data = RankingDataModule(train=Given(lists), batch_size=2, num_workers=workers)
     trainer = Trainer(
         default_root_dir=folder,
         max_epochs=epochs,
@@ -193,6 +200,28 @@ def test_mines_before_the_first_step_if_asked(tiny_bert: str, tmp_path: Path, wo
     fit(DPR(tiny_bert, **LIMITS), callback, tmp_path, epochs=1, workers=workers)
     assert callback.steps == [0]
     assert all(callback.mined_items)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_mined_negatives_reach_the_steps_of_the_same_epoch(
+    tiny_bert: str, tmp_path: Path, workers: int
+) -> None:
+    """A worker has two batches under way when the search ends; the third is of the new lists."""
+    callback = Recorder(every_n_steps=2)
+    lists = [
+        replace(ranking_list, query_id=f"{ranking_list.query_id}-{i}")
+        for i in range(4)
+        for ranking_list in LISTS[:3]
+    ]
+    fit(DPR(tiny_bert, **LIMITS), callback, tmp_path, epochs=1, workers=workers, lists=lists)
+    stale = 2 if workers == 0 else 4
+    assert callback.mined_items == [False] * stale + [True] * (6 - stale)
+
+
+def test_nothing_mined_is_a_warning(tiny_bert: str, tmp_path: Path) -> None:
+    alone = [make(f"q{i}", "red shoes", ["red boots", "Red boots"]) for i in range(2)]
+    with pytest.warns(UserWarning, match="step 0: no hard negatives were mined for any of 2 lists"):
+        fit(DPR(tiny_bert, **LIMITS), Recorder(9, at_start=True), tmp_path, epochs=1, lists=alone)
 
 
 def test_a_resumed_run_mines_when_it_starts(tiny_bert: str, tmp_path: Path) -> None:
