@@ -26,7 +26,7 @@ from rich.table import Table
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.data.batches import ItemSampler
 from crossjem_pl.data.shards import ShardReport, generate_shards
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.data.sources import ShardSource

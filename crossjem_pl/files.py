@@ -1,5 +1,4 @@
-"""Files in and out: gzip, UTF-8 lines with their numbers, folders of shards, and files that appear whole or not
-at all."""
+"""Files in and out: gzip, UTF-8 lines with their numbers, and files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,17 +12,14 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 __all__ = [
-    "SHARD_ENDINGS",
     "ending",
     "existing",
     "read_chunks",
     "read_lines",
     "replacing",
     "replacing_path",
-    "shard_files",
 ]
 
-SHARD_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
@@ -46,29 +42,6 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
     return found
 
 
-def shard_files(path: Path) -> list[Path]:
-    """The files of a source: the file itself, or the shards of a folder in sorted order.
-
-    Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a
-    read-me) are no shards.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-        ValueError: a folder without shards, or with Parquet and JSONL shards side by side.
-    """
-    existing(path)
-    if not path.is_dir():
-        return [path]
-    found = sorted(
-        p for p in path.iterdir() if p.is_file() and p.name[0] != "." and ending(p) in SHARD_ENDINGS
-    )
-    if not found:
-        raise ValueError(f"{path}: the folder has no shards ({', '.join('*' + e for e in SHARD_ENDINGS)})")
-    if len({ending(p) == ".parquet" for p in found}) > 1:
-        raise ValueError(f"{path}: the folder has Parquet and JSONL shards; one source is of one kind")
-    return found
-
-
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes]]:
     """The decompressed bytes of `path`; gzip is recognised by its first two bytes."""
@@ -87,11 +60,15 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
             yield raw
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
     """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip.
 
-    Blank lines are counted and skipped. Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR
-    inside a text ends no line. A byte order mark at the start is dropped.
+    Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR inside a text ends no line. A byte order
+    mark at the start is dropped.
+
+    Args:
+        path: the file.
+        blank: whether blank lines are given too; they are counted in any case.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -104,7 +81,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 if number == 1:
                     raw = raw.removeprefix(codecs.BOM_UTF8)
                 raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-                if raw.strip():
+                if blank or raw.strip():
                     try:
                         text = raw.decode("utf-8")
                     except UnicodeDecodeError as error:
@@ -120,18 +97,14 @@ def read_chunks(path: Path, size: int = 1 << 20) -> Iterator[str]:
     line = 1
     with _open(path) as stream:
         try:
-            while True:
-                raw = stream.read(size)
-                try:
-                    text = decoder.decode(raw, final=not raw)
-                except UnicodeDecodeError as error:
-                    bad = line + error.object[: error.start].count(b"\n")
-                    raise ValueError(f"{path}, line {bad}: not UTF-8 ({error})") from None
-                line += text.count("\n")
-                if text:
+            while raw := stream.read(size):
+                if text := decoder.decode(raw):
+                    line += text.count("\n")
                     yield text
-                if not raw:
-                    return
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            bad = line + error.object[: error.start].count(b"\n")
+            raise ValueError(f"{path}, line {bad}: not UTF-8 ({error})") from None
         except _GZIP_ERRORS as error:
             raise ValueError(f"{path}: gzip data cut off or damaged after line {line} ({error})") from None
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-__all__ = ["RankingList"]
+from crossjem_pl.hashing import content_id
+
+__all__ = ["PairGroups", "RankingList"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,13 @@ class RankingList:
     scores: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for field in ("item_ids", "items", "labels", "scores"):
-            value = getattr(self, field)
-            if value is None and field in ("labels", "scores"):
+        for name in ("item_ids", "items", "labels", "scores"):
+            value = getattr(self, name)
+            if value is None and name in ("labels", "scores"):
                 continue
             if isinstance(value, str) or not isinstance(value, Sequence):
-                raise self._error(field, f"expected a sequence, got {type(value).__name__}")
-            object.__setattr__(self, field, tuple(value))
+                raise self._error(name, f"expected a sequence, got {type(value).__name__}")
+            object.__setattr__(self, name, tuple(value))
         self._check_texts()
         self._check_numbers("labels")
         self._check_numbers("scores")
@@ -58,6 +61,60 @@ class RankingList:
             )
         return cls(query_id, query, tuple(str(i) for i in range(len(items))), tuple(items))
 
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[Sequence[Any]]) -> list[RankingList]:
+        """Lists of (query, item), (query, item, label) or (query, item, label, score) rows, see `PairGroups`.
+
+        >>> pairs = [("red", "red shoe", 1), ("blue", "sea", 1), ("red", "sea", 0)]
+        >>> [(one.query, one.items, one.labels) for one in RankingList.from_pairs(pairs)]
+        [('red', ('red shoe', 'sea'), (1.0, 0.0)), ('blue', ('sea',), (1.0,))]
+
+        Raises:
+            ValueError: names the pair, counted from 1, and the field.
+        """
+        groups = PairGroups()
+        for number, (query, item, *numbers) in enumerate(pairs, 1):
+            groups.add(f"pair {number}", query, item, **dict(zip(("label", "score"), numbers, strict=False)))
+        return [one for _, one in groups]
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: Any,
+        query: str = "query",
+        item: str = "item",
+        label: str = "label",
+        score: str = "score",
+        query_id: str = "query_id",
+        item_id: str = "item_id",
+    ) -> list[RankingList]:
+        """Lists of a pandas frame with a row for each (query, item), see `PairGroups`.
+
+        Args:
+            frame: the frame.
+            query, item: columns of the texts.
+            label, score, query_id, item_id: columns that are used where the frame has them.
+
+        Raises:
+            ValueError: names the row, counted from 1, and the field; or the column that is missing.
+        """
+        names = {
+            "query": query,
+            "item": item,
+            "label": label,
+            "score": score,
+            "query_id": query_id,
+            "item_id": item_id,
+        }
+        for name in (query, item):
+            if name not in frame.columns:
+                raise ValueError(f"no column {name!r}; the frame has {', '.join(map(str, frame.columns))}")
+        columns = {field: frame[name].tolist() for field, name in names.items() if name in frame.columns}
+        groups = PairGroups()
+        for number, values in enumerate(zip(*columns.values(), strict=True), 1):
+            groups.add(f"row {number}", **dict(zip(columns, values, strict=True)))
+        return [one for _, one in groups]
+
     def select(self, positions: Sequence[int]) -> RankingList:
         """The same query with the items at `positions`, in that order."""
 
@@ -72,38 +129,124 @@ class RankingList:
             scores=pick(self.scores),
         )
 
-    def _error(self, field: str, problem: str) -> ValueError:
-        return ValueError(f"list {self.query_id!r}, field {field!r}: {problem}")
+    def _error(self, name: str, problem: str) -> ValueError:
+        return ValueError(f"list {self.query_id!r}, field {name!r}: {problem}")
 
     def _check_texts(self) -> None:
-        for field, value in (("query_id", self.query_id), ("query", self.query)):
+        for name, value in (("query_id", self.query_id), ("query", self.query)):
             if not isinstance(value, str) or not value.strip():
-                raise self._error(field, f"expected a non-empty string, got {value!r}")
+                raise self._error(name, f"expected a non-empty string, got {value!r}")
         if not self.items:
             raise self._error("items", "the list has no items")
         if len(self.item_ids) != len(self.items):
             raise self._error("item_ids", f"{len(self.item_ids)} ids for {len(self.items)} items")
-        for field in ("item_ids", "items"):
-            for i, value in enumerate(getattr(self, field)):
+        for name in ("item_ids", "items"):
+            for i, value in enumerate(getattr(self, name)):
                 if not isinstance(value, str) or not value.strip():
-                    raise self._error(field, f"position {i}: expected a non-empty string, got {value!r}")
+                    raise self._error(name, f"position {i}: expected a non-empty string, got {value!r}")
         if len(set(self.item_ids)) != len(self.item_ids):
-            seen: set[str] = set()
-            twice = next(i for i in self.item_ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise self._error("item_ids", f"id {twice!r} occurs more than once")
+            repeated = next(i for n, i in enumerate(self.item_ids) if i in self.item_ids[:n])
+            raise self._error("item_ids", f"id {repeated!r} occurs more than once")
 
-    def _check_numbers(self, field: str) -> None:
-        values = getattr(self, field)
+    def _check_numbers(self, name: str) -> None:
+        values = getattr(self, name)
         if values is None:
             return
         if len(values) != len(self.items):
-            raise self._error(field, f"{len(values)} values for {len(self.items)} items")
+            raise self._error(name, f"{len(values)} values for {len(self.items)} items")
         for i, value in enumerate(values):
             # bool is an int; numpy floats are accepted because they register as float or define __float__
             try:
                 number = float(value)
             except (TypeError, ValueError):
-                raise self._error(field, f"position {i}: expected a number, got {value!r}") from None
+                raise self._error(name, f"position {i}: expected a number, got {value!r}") from None
             if isinstance(value, str) or not math.isfinite(number):
-                raise self._error(field, f"position {i}: expected a finite number, got {value!r}")
-        object.__setattr__(self, field, tuple(float(v) for v in values))
+                raise self._error(name, f"position {i}: expected a finite number, got {value!r}")
+        object.__setattr__(self, name, tuple(float(v) for v in values))
+
+
+@dataclass(slots=True)
+class _Group:
+    """The pairs of one query: by item id the text, label, score and where the pair was given."""
+
+    query: str
+    where: str
+    items: dict[str, tuple[str, Any, Any, str]] = field(default_factory=dict)
+
+
+class PairGroups:
+    """Groups (query, item) pairs into ranking lists, in memory; the pairs of one query may stand anywhere.
+
+    Iterating gives (where the query was first given, its list), queries and items in the order of their first pair.
+    Without ids, `content_id` of the texts stands in. A pair that is given again with the same label and score is
+    merged with the first and counted in `merged`.
+    """
+
+    def __init__(self) -> None:
+        self.merged = 0
+        self._groups: dict[str, _Group] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, RankingList]]:
+        for query_id, group in self._groups.items():
+            texts, labels, scores, places = zip(*group.items.values(), strict=True)
+            columns: dict[str, Any] = {}
+            for name, values in (("labels", labels), ("scores", scores)):
+                missing = next((i for i, value in enumerate(values) if value is None), None)
+                if missing is None:
+                    columns[name] = values
+                elif any(value is not None for value in values):
+                    raise ValueError(
+                        f"{places[missing]}, field {name[:-1]!r}: is missing, but other pairs of query {query_id!r} "
+                        "have one"
+                    )
+            try:
+                yield group.where, RankingList(query_id, group.query, tuple(group.items), texts, **columns)
+            except ValueError as error:
+                raise ValueError(f"{group.where}: {error}") from None
+
+    def add(
+        self,
+        where: str,
+        query: str,
+        item: str,
+        label: Any = None,
+        score: Any = None,
+        query_id: str | int | None = None,
+        item_id: str | int | None = None,
+    ) -> bool:
+        """Takes one pair; whether it is the first of its query.
+
+        Args:
+            where: the place of the pair, for messages: "pairs.csv, line 3".
+            query, item: the texts.
+            label, score: finite numbers, or None in all pairs of the query.
+            query_id, item_id: identifiers, or None for those made from the texts.
+
+        Raises:
+            ValueError: names the place and the field: a query id with another text than before, or a pair that was
+                given before with another text, label or score.
+        """
+        for name, text in (("query", query), ("item", item)):
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(f"{where}, field {name!r}: expected a non-empty string, got {text!r}")
+        identifier = content_id(query) if query_id is None else str(query_id)
+        first = identifier not in self._groups
+        group = self._groups.setdefault(identifier, _Group(query, where))
+        if group.query != query:
+            raise ValueError(
+                f"{where}, field 'query': query {identifier!r} has the text {query!r} here and {group.query!r} in "
+                f"{group.where}"
+            )
+        key = content_id(item) if item_id is None else str(item_id)
+        if key not in group.items:
+            group.items[key] = (item, label, score, where)
+            return first
+        *before, place = group.items[key]
+        for name, new, old in zip(("item", "label", "score"), (item, label, score), before, strict=True):
+            if new != old:
+                raise ValueError(
+                    f"{where}, field {name!r}: query {identifier!r}, item {key!r} has {new!r} here and {old!r} in "
+                    f"{place}"
+                )
+        self.merged += 1
+        return False

@@ -14,9 +14,9 @@ import yaml
 from tests.conftest import root
 
 ROOMS = [
-    "lists",
     "hashing",
     "files",
+    "lists",
     "text",
     "losses",
     "rankers",

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from crossjem_pl.data.formats import detect_layout, read_lists, read_texts
-from crossjem_pl.data.formats.rows import JSON_ENDINGS, column_names
+from crossjem_pl.data.rows import JSON_ENDINGS, column_names
 from crossjem_pl.files import ending, existing
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList

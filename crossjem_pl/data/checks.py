@@ -16,13 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crossjem_pl.data.database import Database, Summary
-from crossjem_pl.data.formats import LAYOUTS, ReadCounts, detect_layout
-from crossjem_pl.data.formats.canonical import canonical_list
-from crossjem_pl.data.formats.columns import columns_list
-from crossjem_pl.data.formats.content import ContentIds
-from crossjem_pl.data.formats.mteb import mteb_lists
-from crossjem_pl.data.formats.rows import Row, read_rows
-from crossjem_pl.files import shard_files
+from crossjem_pl.data.formats import ListReader, detect_layout
+from crossjem_pl.data.rows import Row, read_rows
+from crossjem_pl.data.shards import shard_files
 from crossjem_pl.lists import RankingList
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -373,10 +369,8 @@ class _Source:
         self.rows = self.refused_rows = 0
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = {}
-        self._layout = detect_layout(path)
         self._fields = (labels_field, scores_field)
-        self._read = ReadCounts()
-        self._ids = ContentIds()
+        self._reader = ListReader(detect_layout(path), labels_field, scores_field)
 
     def note(self, code: str, example: str, count: int = 1) -> None:
         """Counts occurrences of a problem; the first examples are kept."""
@@ -392,11 +386,8 @@ class _Source:
 
     def lists(self) -> Iterator[tuple[Row, RankingList]]:
         """The lists with the rows that they come from."""
-        required, optional = LAYOUTS[self._layout]
-        replaced = dict(zip(("labels", "scores"), self._fields, strict=True))
-        used = {replaced.get(name, name) for name in (*required, *optional)}
         for file in shard_files(self.path):
-            rows = read_rows(file, {name for name in used if name is not None})
+            rows = read_rows(file, self._reader.columns)
             while True:
                 try:
                     row = next(rows, None)
@@ -406,34 +397,38 @@ class _Source:
                 if row is None:
                     break
                 self.rows += 1
-                for column in row.columns:
-                    if column not in used:
-                        self._read.leave(column)
                 try:
-                    found = self._lists(row)
+                    found = self._reader.lists(row)
                 except ValueError as error:
                     self.refused_rows += 1
                     self._refuse(row, str(error))
                 else:
                     yield from ((row, ranking_list) for ranking_list in found)
-        merged = self._read.merged_items + self._read.merged_queries
+        try:
+            yield from self._reader.rest()
+        except ValueError as error:
+            self.note("malformed-row", str(error))
+        merged = self._reader.counts.merged_items + self._reader.counts.merged_queries
         if merged:
             self.note("merged-repeats", str(self.path), merged)
-        for column in self._read.not_carried:
+        for column in self._reader.counts.not_carried:
             self.note("columns-not-read", column)
-
-    def _lists(self, row: Row) -> list[RankingList]:
-        if self._layout == "canonical":
-            return [canonical_list(row, *self._fields)]
-        if self._layout == "mteb":
-            return list(mteb_lists(row, self._ids, self._read))
-        return [columns_list(row, *self._fields, self._ids, self._read)]
 
     def _refuse(self, row: Row, error: str) -> None:
         """Notes all mistakes of a row that have a kind of their own, or else the error that was raised."""
         before = self.counts.total()
         place = self.place(row)
-        for field in ("query", "items", "docs", "positive", "negative"):
+        for field in (
+            "query",
+            "items",
+            "docs",
+            "positive",
+            "negative",
+            "item",
+            "anchor",
+            "sentence1",
+            "sentence2",
+        ):
             for position, value in _entries(row.values.get(field)):
                 if isinstance(value, str) and not value.strip():
                     self.note("blank-text", f"{place}, field {field!r}{position}")

@@ -9,10 +9,8 @@ from typing import Any, Literal
 import torch
 from lightning import LightningDataModule, Trainer
 
-from crossjem_pl.data.batches import BatchLoader, ListLoader
-from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListLoader
 from crossjem_pl.data.sources import FileSource, ListSource
-from crossjem_pl.data.streaming import StreamingLoader
 from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
@@ -181,6 +179,8 @@ class RankingDataModule(LightningDataModule):
                 f"with: crossjem convert {stream.index.path} FOLDER --teacher-scores "
                 f"{self.root / self.teacher_scores} --shard-size 10000, and set data.train to FOLDER"
             )
+        from crossjem_pl.data.streaming import StreamingLoader
+
         return StreamingLoader(stream, ranker, batch_size, **options)
 
     def _source(self, stage: Stage) -> ListSource:

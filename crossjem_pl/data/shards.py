@@ -1,30 +1,144 @@
-"""Writing ranking lists as a folder of Parquet shards, in flat memory; generated folders go on where they stopped."""
+"""Folders of shards: which files they hold, their manifest, and writing ranking lists as Parquet shards.
+
+`manifest.json` says what the shards were made with, lists them, and says whether the folder is complete; every reader
+refuses a folder that is not.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from crossjem_pl.data.formats.canonical import OPTIONAL, REQUIRED, SCHEMA
-from crossjem_pl.files import SHARD_ENDINGS, ending, replacing
+from crossjem_pl.files import ending, existing, replacing
 from crossjem_pl.lists import RankingList
 
-__all__ = ["MANIFEST", "ShardReport", "check_manifest", "generate_shards", "write_shards"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "FIELDS",
+    "MANIFEST",
+    "Manifest",
+    "ShardReport",
+    "ShardWriter",
+    "arrow_schema",
+    "generate_shards",
+    "record",
+    "shard_files",
+    "write_parquet",
+    "write_shards",
+]
 
 MANIFEST = "manifest.json"
-"""Its options, whether the folder is complete, and name, lists and bytes of every shard then."""
+FIELDS = ("query_id", "query", "item_ids", "items", "labels", "scores")
+"""The columns of canonical rows."""
 
 ROW_GROUP = 256
 GROUP_ITEMS = 100_000
+_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
 _MOST_SHARDS = 10**6  # names have six digits, so that they sort in order
 _FORMAT = "crossjem_pl shards"
+
+
+def shard_files(path: Path) -> list[Path]:
+    """The files of a source: the file itself, or the shards of a folder in sorted order.
+
+    Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a
+    read-me) are no shards.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        ValueError: a folder without shards, with Parquet and JSONL shards side by side, or that its manifest says is
+            not complete.
+    """
+    existing(path)
+    if not path.is_dir():
+        return [path]
+    manifest = Manifest.read(path)
+    if manifest is not None and not manifest.complete:
+        raise ValueError(
+            f"{path}: the shards are not complete ({MANIFEST} says so): finish writing them first"
+        )
+    files = _shards(path)
+    if not files:
+        raise ValueError(f"{path}: the folder has no shards ({', '.join('*' + e for e in _ENDINGS)})")
+    if len({ending(file) == ".parquet" for file in files}) > 1:
+        raise ValueError(f"{path}: the folder has Parquet and JSONL shards; one source is of one kind")
+    return files
+
+
+@dataclass
+class Manifest:
+    """`manifest.json` of a folder of shards.
+
+    Args:
+        folder: the folder.
+        options: what the shards depend on.
+        complete: whether all of them are written.
+        shards: name, lists and bytes of each.
+        counts: what was counted while they were made.
+    """
+
+    folder: Path
+    options: dict[str, Any]
+    complete: bool = False
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """The manifest, or None where there is none, or that of another program.
+
+        Raises:
+            ValueError: names the file, if it is not JSON.
+        """
+        path = folder / MANIFEST
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: not JSON ({error})") from None
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return None
+        options, complete, shards = content["options"], content["complete"], content["shards"]
+        return cls(folder, options, complete, shards, content.get("counts", {}))
+
+    def save(self) -> None:
+        """Writes the manifest, whole or not at all."""
+        content = {"format": _FORMAT, **{k: v for k, v in vars(self).items() if k != "folder"}}
+        with replacing(self.folder / MANIFEST) as stream:
+            stream.write(json.dumps(content, indent=1).encode() + b"\n")
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises a ValueError that names the option in which the shards differ from `options`."""
+        for name in options:
+            if self.options.get(name) != options[name]:
+                raise ValueError(
+                    f"{self.folder}: its shards were made with {name}={self.options.get(name)!r}, now it is "
+                    f"{options[name]!r}; choose another folder or remove them"
+                )
+
+    def check_shards(self, lists: Mapping[str, int]) -> None:
+        """Compares with the lists of each shard by file name.
+
+        Raises:
+            ValueError: names the shard that is missing, is not listed, or has another number of lists than listed.
+        """
+        listed = {entry["name"]: entry["lists"] for entry in self.shards}
+        for name in sorted(listed.keys() | lists.keys()):
+            if name not in lists:
+                raise ValueError(f"{self.folder / name}: is missing, but {MANIFEST} lists it")
+            if name not in listed:
+                raise ValueError(f"{self.folder / name}: is not listed in {MANIFEST}")
+            if listed[name] != lists[name]:
+                raise ValueError(
+                    f"{self.folder / name}: has {lists[name]} lists, {MANIFEST} says {listed[name]}"
+                )
 
 
 @dataclass(frozen=True)
@@ -50,43 +164,117 @@ class ShardReport:
         return f"{self.folder}: {self.lists} lists in {self.shards} shards{kept}, {self.bytes / 1e6:.1f} MB"
 
 
-def write_shards(
-    lists: Iterable[RankingList],
-    folder: Path,
-    lists_per_shard: int = 10_000,
-    row_group: int = ROW_GROUP,
-) -> ShardReport:
-    """Writes lists to `folder/000000.parquet`, ... and a manifest; memory holds one row group.
+class ShardWriter:
+    """Writes a folder's shards one after the other; shards of an interrupted call with the same options are kept.
 
-    A shard is written under a temporary name and renamed when it is whole. A manifest that says "not complete" stands
-    in the folder until the last one is, and such a folder is refused by `ShardSource`. Query ids have to be unique
-    over all lists; that is not checked here, it would take memory for every list.
+    A shard is written under a temporary name and renamed when it is whole, and the manifest says "not complete" until
+    `close`. Query ids have to be unique over all lists; that is not checked, it would take memory for every list. One
+    process works on a folder at a time: temporary files of an interrupted one are removed.
+
+    Args:
+        folder: made if missing.
+        options: what the lists depend on, for the manifest.
+        row_group: lists of a row group, the unit that a streaming epoch shuffles.
+
+    Raises:
+        ValueError: names the option in which the shards of the folder differ; shards without a manifest; a
+            `row_group` below 1.
+    """
+
+    def __init__(self, folder: Path, options: Mapping[str, Any], row_group: int = ROW_GROUP) -> None:
+        self.folder, self.row_group = folder, _positive("row_group", row_group)
+        options = {**options, "row_group": row_group}
+        before = Manifest.read(folder)
+        if before is not None:
+            before.check_options(options)
+        elif folder.is_dir() and _shards(folder):
+            raise ValueError(f"{folder}: has shards, but no {MANIFEST} that tells how they were made")
+        self.manifest = Manifest(folder, options)
+        self.manifest.save()
+        self.kept = 0
+        for leftover in folder.glob(".*.parquet.*.tmp"):
+            leftover.unlink()
+
+    @property
+    def next_path(self) -> Path:
+        """Where the next shard goes."""
+        number = len(self.manifest.shards)
+        if number >= _MOST_SHARDS:
+            raise ValueError(f"{self.folder}: more than {_MOST_SHARDS} shards; give each more lists")
+        return self.folder / f"{number:06d}.parquet"
+
+    def write(self, lists: Iterable[RankingList], expected: int | None = None) -> None:
+        """Writes the next shard; memory holds one row group.
+
+        Raises:
+            ValueError: names the shard, if there are not `expected` lists.
+        """
+        path = self.next_path
+        with replacing(path) as stream:
+            written = write_parquet(lists, stream, self.row_group)
+            if expected is not None and written != expected:
+                raise ValueError(f"{path}: expected {expected} lists to be generated, got {written}")
+        self._list(path, written)
+
+    def keep(self, expected: int) -> bool:
+        """Whether the next shard is there already, from an interrupted call.
+
+        Raises:
+            ValueError: names the shard, if it is no Parquet file of `expected` lists.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.next_path
+        if not path.exists():
+            return False
+        try:
+            lists = pq.read_metadata(path).num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: not a readable Parquet file ({error}); remove it") from None
+        if lists != expected:
+            raise ValueError(f"{path}: has {lists} lists instead of {expected}; remove it")
+        self._list(path, lists)
+        self.kept += 1
+        return True
+
+    def close(self) -> ShardReport:
+        """Says in the manifest that the folder is complete."""
+        self.manifest.complete = True
+        self.manifest.save()
+        lists, size = (sum(entry[key] for entry in self.manifest.shards) for key in ("lists", "bytes"))
+        return ShardReport(self.folder, len(self.manifest.shards), lists, size, self.kept)
+
+    def _list(self, path: Path, lists: int) -> None:
+        self.manifest.shards.append({"name": path.name, "lists": lists, "bytes": path.stat().st_size})
+
+
+def write_shards(
+    lists: Iterable[RankingList], folder: Path, lists_per_shard: int = 10_000, row_group: int = ROW_GROUP
+) -> ShardReport:
+    """Writes lists to `folder/000000.parquet`, ... and a manifest, see `ShardWriter`.
 
     Args:
         lists: at least one list.
         folder: made if missing; holds no shards yet.
         lists_per_shard: lists of a shard; the last holds the rest.
-        row_group: lists of a row group, the unit that a streaming epoch shuffles; at most 100,000 items go into one.
+        row_group: lists of a row group.
 
     Raises:
         ValueError: no lists, shards in the folder, or a size below 1.
     """
-    _check_sizes(lists_per_shard, row_group)
+    _positive("lists_per_shard", lists_per_shard)
     if folder.is_dir() and (_shards(folder) or (folder / MANIFEST).exists()):
         raise ValueError(f"{folder}: the folder has shards already; choose another or remove them")
     stream = iter(lists)
     first = next(stream, None)
     if first is None:
         raise ValueError(f"{folder}: there are no lists to write")
-    rest: Iterator[RankingList] = chain([first], stream)
-    settings = {"lists_per_shard": lists_per_shard, "row_group": row_group, "options": {}}
-    _write_manifest(folder, settings, None)
-    entries: list[dict[str, Any]] = []
-    while (one := next(rest, None)) is not None:
-        own = chain([one], islice(rest, lists_per_shard - 1))
-        entries.append(_write_shard(folder, len(entries), own, row_group))
-    _write_manifest(folder, settings, entries)
-    return _report(folder, entries)
+    writer = ShardWriter(folder, {"lists_per_shard": lists_per_shard}, row_group)
+    while first is not None:
+        writer.write(chain([first], islice(stream, lists_per_shard - 1)))
+        first = next(stream, None)
+    return writer.close()
 
 
 def generate_shards(
@@ -100,9 +288,6 @@ def generate_shards(
 ) -> ShardReport:
     """Writes generated lists as `write_shards` does; a call that was interrupted goes on where it stopped.
 
-    Shards that are there are kept, if the manifest says that they were made with the same options. One process works
-    on a folder at a time: temporary files of an interrupted one are removed.
-
     Args:
         make: makes lists `start` to `start + count - 1` from (start, count); any slice gives the same lists.
         count: lists in all, at least 1.
@@ -113,159 +298,70 @@ def generate_shards(
         advance: called with a number of lists that were written, or found to be there, for a progress bar.
 
     Raises:
-        ValueError: names the option in which the shards of the folder differ; for shards without a manifest, a shard
-            with another number of lists, or a size below 1; if `make` gives too few or too many lists.
+        ValueError: as `ShardWriter`; for a shard with another number of lists, or a size below 1.
     """
-    _check_sizes(lists_per_shard, row_group)
-    if count < 1:
-        raise ValueError(f"the number of lists must be at least 1, got {count}")
-    settings = {
-        "lists_per_shard": lists_per_shard,
-        "row_group": row_group,
-        "options": {**options, "lists": count},
-    }
-    _check_settings(folder, settings)
-    _write_manifest(folder, settings, None)
-    for leftover in folder.glob(".*.parquet.*.tmp"):
-        leftover.unlink()
-    entries = []
-    kept = 0
-    for number, start in enumerate(range(0, count, lists_per_shard)):
+    _positive("lists_per_shard", lists_per_shard)
+    _positive("the number of lists", count)
+    writer = ShardWriter(folder, {"lists_per_shard": lists_per_shard, **options, "lists": count}, row_group)
+    report = advance or (lambda lists: None)
+
+    def advancing(lists: Iterable[RankingList]) -> Iterator[RankingList]:
+        for ranking_list in lists:
+            yield ranking_list
+            report(1)
+
+    for start in range(0, count, lists_per_shard):
         expected = min(lists_per_shard, count - start)
-        path = _path(folder, number)
-        if path.exists():
-            entries.append(_entry(path, expected))
-            kept += 1
-            if advance is not None:
-                advance(expected)
+        if writer.keep(expected):
+            report(expected)
         else:
-            made = make(start, expected)
-            made = made if advance is None else _advancing(made, advance)
-            entries.append(_write_shard(folder, number, made, row_group, expected))
-    _write_manifest(folder, settings, entries)
-    return _report(folder, entries, kept)
+            writer.write(advancing(make(start, expected)), expected)
+    return writer.close()
 
 
-def check_manifest(folder: Path, found: Mapping[str, int]) -> None:
-    """Compares the shards of a folder, lists by file name, with its manifest; folders without one pass.
+def arrow_schema() -> pa.Schema:
+    """Parquet schema of canonical rows; numbers are float64, so that nothing is rounded."""
+    import pyarrow as pa
 
-    Raises:
-        ValueError: names the folder that is not complete, or the shard that is missing, is not listed, or has another
-            number of lists than listed.
+    texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
+    types = (pa.string(), pa.string(), texts, texts, numbers, numbers)
+    optional = ("labels", "scores")
+    return pa.schema([pa.field(n, t, nullable=n in optional) for n, t in zip(FIELDS, types, strict=True)])
+
+
+def write_parquet(lists: Iterable[RankingList], stream: BinaryIO, row_group: int) -> int:
+    """Writes canonical rows in flat memory; returns the number of lists.
+
+    A row group holds at most `row_group` lists, and ends when it has 100,000 items. Pages carry checksums.
     """
-    manifest = _read_manifest(folder)
-    if manifest is None:
-        return
-    if not manifest.get("complete"):
-        raise ValueError(
-            f"{folder}: the shards are not complete ({MANIFEST} says so): finish writing them first"
-        )
-    listed = {entry["name"]: entry["lists"] for entry in manifest["shards"]}
-    for name in sorted(listed.keys() | found.keys()):
-        if name not in found:
-            raise ValueError(f"{folder / name}: is missing, but {MANIFEST} lists it")
-        if name not in listed:
-            raise ValueError(f"{folder / name}: is not listed in {MANIFEST}")
-        if listed[name] != found[name]:
-            raise ValueError(f"{folder / name}: has {found[name]} lists, {MANIFEST} says {listed[name]}")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = arrow_schema()
+    count = items = 0
+    group: list[dict[str, Any]] = []
+    with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
+        for ranking_list in lists:
+            group.append(record(ranking_list))
+            count, items = count + 1, items + len(ranking_list)
+            if len(group) == row_group or items >= GROUP_ITEMS:
+                writer.write_table(pa.Table.from_pylist(group, schema))
+                group, items = [], 0
+        if group:
+            writer.write_table(pa.Table.from_pylist(group, schema))
+    return count
 
 
-def _check_sizes(lists_per_shard: int, row_group: int) -> None:
-    for name, value in (("lists_per_shard", lists_per_shard), ("row_group", row_group)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+def record(ranking_list: RankingList) -> dict[str, Any]:
+    """The values of a list by the columns of canonical rows."""
+    return {name: getattr(ranking_list, name) for name in FIELDS}
 
 
 def _shards(folder: Path) -> list[Path]:
-    return [p for p in folder.iterdir() if p.name[0] != "." and ending(p) in SHARD_ENDINGS]
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != "." and ending(p) in _ENDINGS)
 
 
-def _path(folder: Path, number: int) -> Path:
-    if number >= _MOST_SHARDS:
-        raise ValueError(f"{folder}: more than {_MOST_SHARDS} shards; give each more lists")
-    return folder / f"{number:06d}.parquet"
-
-
-def _write_shard(
-    folder: Path, number: int, lists: Iterable[RankingList], row_group: int, expected: int | None = None
-) -> dict[str, Any]:
-    path = _path(folder, number)
-    written = 0
-    with replacing(path) as stream:
-        with pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
-            for group in _groups(lists, row_group):
-                writer.write_table(pa.Table.from_pylist(group, SCHEMA))
-                written += len(group)
-        if expected is not None and written != expected:
-            raise ValueError(f"{path}: expected {expected} lists to be generated, got {written}")
-    return {"name": path.name, "lists": written, "bytes": path.stat().st_size}
-
-
-def _groups(lists: Iterable[RankingList], row_group: int) -> Iterator[list[dict[str, Any]]]:
-    group: list[dict[str, Any]] = []
-    items = 0
-    for one in lists:
-        group.append({name: getattr(one, name) for name in (*REQUIRED, *OPTIONAL)})
-        items += len(one)
-        if len(group) == row_group or items >= GROUP_ITEMS:
-            yield group
-            group, items = [], 0
-    if group:
-        yield group
-
-
-def _advancing(lists: Iterable[RankingList], advance: Callable[[int], object]) -> Iterator[RankingList]:
-    for one in lists:
-        yield one
-        advance(1)
-
-
-def _entry(path: Path, expected: int) -> dict[str, Any]:
-    """The manifest's entry of a shard that is there."""
-    try:
-        lists = pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a readable Parquet file ({error}); remove it") from None
-    if lists != expected:
-        raise ValueError(f"{path}: has {lists} lists instead of {expected}; remove it")
-    return {"name": path.name, "lists": lists, "bytes": path.stat().st_size}
-
-
-def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    if not folder.is_dir():
-        return
-    manifest = _read_manifest(folder)
-    if manifest is None:
-        if _shards(folder):
-            raise ValueError(f"{folder}: has shards, but no {MANIFEST} that tells how they were made")
-        return
-    before, now = ({**part, **part["options"]} for part in (manifest, settings))
-    for name in ("lists_per_shard", "row_group", *settings["options"]):
-        if before.get(name) != now[name]:
-            raise ValueError(
-                f"{folder}: its shards were made with {name}={before.get(name)!r}, now it is {now[name]!r}; "
-                "choose another folder or remove them"
-            )
-
-
-def _read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest, or None where there is none, or that of another program."""
-    path = folder / MANIFEST
-    if not path.exists():
-        return None
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from None
-    return manifest if isinstance(manifest, dict) and manifest.get("format") == _FORMAT else None
-
-
-def _write_manifest(folder: Path, settings: Mapping[str, Any], entries: list[dict[str, Any]] | None) -> None:
-    content = {"format": _FORMAT, **settings, "complete": entries is not None, "shards": entries or []}
-    with replacing(folder / MANIFEST) as stream:
-        stream.write(json.dumps(content, indent=1).encode() + b"\n")
-
-
-def _report(folder: Path, entries: list[dict[str, Any]], kept: int = 0) -> ShardReport:
-    lists, size = (sum(entry[key] for entry in entries) for key in ("lists", "bytes"))
-    return ShardReport(folder, len(entries), lists, size, kept)
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value

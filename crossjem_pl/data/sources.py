@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from crossjem_pl.data.formats import read_lists
-from crossjem_pl.data.shard_index import ListStream, ShardIndex
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.lists import RankingList
+
+if TYPE_CHECKING:
+    from crossjem_pl.data.streaming import ListStream
 
 __all__ = ["FileSource", "ListSource", "ShardSource", "SimulatorSource"]
 
@@ -83,9 +85,11 @@ class ShardSource(ListSource):
     def read(self, root: Path) -> Iterator[RankingList]:
         index = self.stream(root).index
         for rows in index.read(index.whole()):
-            yield from (one for _, one in index.lists(rows))
+            yield from (ranking_list for _, ranking_list in index.lists(rows))
 
     def stream(self, root: Path) -> ListStream:
+        from crossjem_pl.data.streaming import ListStream, ShardIndex
+
         index = ShardIndex(root / self.path, self.labels_field, self.scores_field)
         return ListStream(index, self.buffer)
 

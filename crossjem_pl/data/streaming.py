@@ -1,21 +1,299 @@
-"""The loader of lists that are too many for the memory."""
+"""Lists that are too many for the memory: what a folder of Parquet shards holds, the order of an epoch, its loader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from torch.utils.data import Dataset
 
-from crossjem_pl.data.batches import BatchLoader, ListBatch, draw_and_collate
-from crossjem_pl.data.sampler import ItemSampler
-from crossjem_pl.data.shard_index import ListStream, ShardIndex
-from crossjem_pl.data.stream_order import EpochOrder
+from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListBatch, draw_and_collate
+from crossjem_pl.data.formats import ListReader
+from crossjem_pl.data.rows import Row, open_parquet, parquet_columns
+from crossjem_pl.data.shards import FIELDS, Manifest, shard_files
+from crossjem_pl.files import ending
+from crossjem_pl.hashing import content_sha256
+from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 
-__all__ = ["StreamingLoader"]
+__all__ = ["EpochOrder", "ListStream", "Segment", "ShardIndex", "StreamingLoader"]
+
+READ_LISTS = 256
+"""Rows that are decoded at a time."""
+
+_POSITION = "crossjem_pl.position"
+
+
+class Segment(NamedTuple):
+    """Rows `start` to `stop - 1` of a row group; `group` counts the row groups of all shards in stored order."""
+
+    group: int
+    start: int
+    stop: int
+
+
+class ShardIndex:
+    """The row groups of a Parquet file or a folder of Parquet shards in the canonical layout.
+
+    Only the footers are read, one file at a time, so memory grows by 16 bytes a row group and a path a shard, and
+    the number of lists is exact before the first of them is read. Columns beside those of the layout are not read.
+
+    Args:
+        path: a Parquet file, or a folder whose shards are taken in the sorted order of their names. A folder with
+            a manifest has to be complete.
+        labels_field: column of the labels; another name than "labels" has to be there in every shard.
+        scores_field: column of the teacher scores, likewise.
+
+    Raises:
+        FileNotFoundError: nothing at `path`.
+        ValueError: names the file, and the field where one is missing, is of another type, or is in some shards
+            and not in others; for a file that is not Parquet or cut off, for shards that the manifest does not
+            account for, and if there is no list at all.
+    """
+
+    def __init__(self, path: Path, labels_field: str = "labels", scores_field: str = "scores") -> None:
+        self.path, self.labels_field, self.scores_field = path, labels_field, scores_field
+        self.files = shard_files(path)
+        self.columns: tuple[str, ...] = ()
+        entries: list[tuple[int, int, int]] = []
+        totals: dict[str, int] = {}
+        for number, file in enumerate(self.files):
+            counts = self._footer(file)
+            totals[file.name] = sum(counts)
+            entries += [(count, number, group) for group, count in enumerate(counts) if count]
+        manifest = Manifest.read(path) if path.is_dir() else None
+        if manifest is not None:
+            manifest.check_shards(totals)
+        if not entries:
+            raise ValueError(f"{path}: the shards hold no lists")
+        rows, files, groups = zip(*entries, strict=True)
+        self.rows = np.asarray(rows, dtype=np.int64)
+        """int64 [row groups]: lists of each row group, in stored order; none is empty."""
+        self._file = np.asarray(files, dtype=np.int32)
+        self._group = np.asarray(groups, dtype=np.int32)
+        self._reader = ListReader("canonical", labels_field, scores_field)
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with the names of the shards and the lists of their row groups."""
+        names = "\n".join(file.name for file in self.files)
+        return content_sha256(b"\0".join((names.encode(), self.rows.tobytes(), self._file.tobytes())))[:16]
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """int64 [row groups + 1]: position of the first list of each row group in stored order."""
+        return np.concatenate([[0], np.cumsum(self.rows)])
+
+    def whole(self) -> Iterator[Segment]:
+        """Everything, in stored order."""
+        return (Segment(group, 0, int(count)) for group, count in enumerate(self.rows))
+
+    def read(self, segments: Iterable[Segment]) -> Iterator[pa.RecordBatch]:
+        """The rows of the segments, in order, as Arrow batches of at most `READ_LISTS` rows for `lists`.
+
+        One file is open at a time.
+
+        Raises:
+            ValueError: names the file (and the field, for values of another type), for damaged data or a file that
+                is no longer the one that was indexed.
+        """
+        for segment in segments:
+            yield from self._read(segment)
+
+    def lists(self, table: pa.Table | pa.RecordBatch) -> list[tuple[int, RankingList]]:
+        """(position in stored order, list) for each of the rows that `read` gave.
+
+        Raises:
+            ValueError: names file, row and field of a value that makes no list.
+        """
+        made = []
+        for values in table.to_pylist():
+            position = values.pop(_POSITION)
+            group = int(np.searchsorted(self._first, position, side="right")) - 1
+            file = int(self._file[group])
+            start = self._first[np.searchsorted(self._file, file)]
+            row = Row(self.files[file], "row", int(position - start) + 1, values, self.columns)
+            made.append((position, *self._reader.lists(row)))
+        return made
+
+    def _read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        path, first = self.files[self._file[segment.group]], int(self._first[segment.group])
+        group, count, at = int(self._group[segment.group]), int(self.rows[segment.group]), 0
+        with open_parquet(path) as file:
+            if group >= file.num_row_groups or file.metadata.row_group(group).num_rows != count:
+                raise ValueError(f"{path}: the file has changed since it was opened for streaming")
+            columns = list(self.columns)
+            for batch in file.iter_batches(
+                READ_LISTS, row_groups=[group], columns=columns, use_threads=False
+            ):
+                low, high = max(segment.start - at, 0), min(segment.stop - at, batch.num_rows)
+                if low < high:
+                    yield self._cast(path, batch.slice(low, high - low), first + at + low)
+                at += batch.num_rows
+                if at >= segment.stop:
+                    return
+        raise ValueError(f"{path}: row group {group} ends after {at} lists, its footer says {count}")
+
+    def _cast(self, path: Path, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """The batch in the types of the layout, so that shards of other writers agree, with its positions."""
+        columns = [pa.array(np.arange(first, first + batch.num_rows))]
+        for name in self.columns:
+            try:
+                columns.append(batch.column(name).cast(self._type(name)))
+            except pa.ArrowException as error:
+                raise ValueError(f"{path}, field {name!r}: {error}") from None
+        return pa.RecordBatch.from_arrays(columns, names=[_POSITION, *self.columns])
+
+    @staticmethod
+    def _type(name: str) -> pa.DataType:
+        if name in ("query_id", "query"):
+            return pa.string()
+        return pa.list_(pa.string() if name in FIELDS[:4] else pa.float64())
+
+    def _footer(self, path: Path) -> list[int]:
+        """Lists of each row group of a shard, its columns checked."""
+        if ending(path) != ".parquet":
+            raise ValueError(
+                f"{path}: only Parquet shards are streamed; make them with: "
+                f"crossjem convert {self.path} FOLDER --shard-size 10000"
+            )
+        with open_parquet(path) as file:
+            names, schema = parquet_columns(path, file), file.schema_arrow
+            optional = zip(FIELDS[4:], (self.labels_field, self.scores_field), strict=True)
+            wanted = [
+                *FIELDS[:4],
+                *(name for standard, name in optional if name in names or name != standard),
+            ]
+            for name in wanted:
+                if name not in names:
+                    raise ValueError(f"{path}, field {name!r}: is missing (found: {', '.join(names)})")
+                _check_type(path, name, schema.field(name).type)
+            columns = tuple(dict.fromkeys(wanted))
+            if self.columns and columns != self.columns:
+                (name, *_) = sorted(set(columns) ^ set(self.columns))
+                having, lacking = (path, self.files[0]) if name in columns else (self.files[0], path)
+                raise ValueError(f"{lacking}, field {name!r}: is missing, but {having} has it")
+            self.columns = columns
+            return [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+
+
+def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
+    types = pa.types
+    element = kind
+    if name not in ("query_id", "query") and not types.is_null(kind):
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            raise ValueError(f"{path}, field {name!r}: expected a list, got {kind}")
+        element = kind.value_type
+    if types.is_dictionary(element):
+        element = element.value_type
+    text, integer = types.is_string(element) or types.is_large_string(element), types.is_integer(element)
+    if name in ("query", "items"):
+        fits, wanted = text, "texts"
+    elif name in FIELDS[:4]:
+        fits, wanted = text or integer, "texts or integers"
+    else:
+        number = types.is_floating(element) or types.is_decimal(element) or types.is_boolean(element)
+        fits, wanted = integer or number, "numbers"
+    if not (fits or types.is_null(element)):
+        raise ValueError(f"{path}, field {name!r}: expected {wanted}, got {kind}")
+
+
+@dataclass(frozen=True)
+class ListStream:
+    """Lists to stream.
+
+    Args:
+        index: the shards.
+        buffer: lists that are held in memory and shuffled among each other.
+    """
+
+    index: ShardIndex
+    buffer: int
+
+
+class EpochOrder:
+    """Which lists a rank sees in an epoch, and when.
+
+    The row groups of all shards are permuted. Rank r of W takes the contiguous part r T / W to (r + 1) T / W of the T
+    lists in that order (row groups are cut at the borders), so that every list is in one part and the parts differ by
+    one list at most. A part that is one short gets its own first list once more at the end, so that all ranks make
+    the same number of steps; with fewer lists than ranks, a rank without a list gets one of another rank.
+
+    The part is read front to back in windows of `buffer` lists, each permuted: a list moves by less than one window
+    from where its row group puts it, which is anywhere in the epoch.
+
+    Args:
+        rows: int64 [row groups], the lists of each, none 0.
+        seed, epoch: what the order depends on.
+        rank, world_size: the process and how many there are.
+        buffer: lists of a window.
+        shuffle: without, row groups and lists keep their stored order.
+    """
+
+    def __init__(
+        self,
+        rows: np.ndarray,
+        seed: int,
+        epoch: int,
+        rank: int,
+        world_size: int,
+        buffer: int,
+        shuffle: bool,
+    ) -> None:
+        self.rank, self.buffer, self.shuffle = rank, buffer, shuffle
+        self._entropy = [seed, epoch]
+        groups = np.arange(len(rows))
+        self._groups = np.random.default_rng(self._entropy).permutation(groups) if shuffle else groups
+        self._rows = rows[self._groups]
+        self._ends = np.cumsum(self._rows)
+        total = int(self._ends[-1])
+        self._start, self._stop = rank * total // world_size, (rank + 1) * total // world_size
+        self._lists = math.ceil(total / world_size)
+        self._filled = self._lists > self._stop - self._start
+        self._fill = self._start if self._start < self._stop else rank % total
+
+    def __len__(self) -> int:
+        """Lists of this rank, the one that fills up included: the same for every rank."""
+        return self._lists
+
+    @property
+    def windows(self) -> int:
+        """Number of windows."""
+        return math.ceil(self._lists / self.buffer)
+
+    def permutation(self, window: int) -> np.ndarray:
+        """int64 [lists of the window]: the order in which its lists, numbered as `segments` reads them, are seen."""
+        size = min(self.buffer, self._lists - window * self.buffer)
+        order = np.arange(size)
+        if not self.shuffle:
+            return order
+        own = size - (self._filled and window == self.windows - 1)  # what fills up stays last
+        order[:own] = np.random.default_rng([*self._entropy, self.rank, window]).permutation(own)
+        return order
+
+    def segments(self, window: int) -> Iterator[Segment]:
+        """What to read, from the first list of `window` to the end of the epoch."""
+        yield from self._part(self._start + window * self.buffer, self._stop)
+        if self._filled:
+            yield from self._part(self._fill, self._fill + 1)
+
+    def _part(self, start: int, stop: int) -> Iterator[Segment]:
+        at = int(np.searchsorted(self._ends, start, side="right"))
+        while start < stop:
+            end = int(self._ends[at])
+            begin = end - int(self._rows[at])
+            upto = min(stop, end)
+            yield Segment(int(self._groups[at]), start - begin, upto - begin)
+            start, at = upto, at + 1
 
 
 class StreamingLoader(BatchLoader):

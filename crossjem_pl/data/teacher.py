@@ -1,24 +1,25 @@
-"""Teacher scores in Parquet and their join to ranking lists."""
+"""Teacher scores in Parquet: written with their provenance, and joined to ranking lists."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from crossjem_pl.data.rows import Row, open_parquet, parquet_columns, read_rows
+from crossjem_pl.data.shards import shard_files
+from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList
 
-__all__ = ["SCORES_SCHEMA", "join_scores", "read_provenance", "read_scores", "write_scores"]
+__all__ = ["join_scores", "merge_scores", "read_provenance", "read_scores", "write_scores"]
 
-SCORES_SCHEMA = pa.schema([("query_id", pa.string()), ("item_id", pa.string()), ("score", pa.float64())])
-"""One row per (query, item): the teacher's probability that the item is relevant, in [0, 1]."""
+COLUMNS = ("query_id", "item_id", "score")
+"""One row for each (query, item); the score is the teacher's probability that the item is relevant, in [0, 1]."""
 
 log = logging.getLogger(__name__)
 
@@ -26,60 +27,48 @@ _PROVENANCE = b"crossjem_pl.provenance"
 
 
 def write_scores(rows: Iterable[tuple[str, str, float]], path: Path, provenance: dict[str, Any]) -> None:
-    """Writes scores and where they come from; under a temporary name first, renamed when complete.
+    """Writes scores and where they come from; the file appears whole or not at all.
 
     Raises:
         ValueError: if there are no rows.
     """
-    columns = list(zip(*rows, strict=True))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [list(column) for column in zip(*rows, strict=True)]
     if not columns:
         raise ValueError(f"no scores to write to {path}")
-    query_ids, item_ids, scores = columns
-    table = pa.table([list(query_ids), list(item_ids), list(scores)], schema=SCORES_SCHEMA)
-    table = table.replace_schema_metadata({_PROVENANCE: json.dumps(provenance).encode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    pq.write_table(table, partial)
-    partial.replace(path)
+    types = (pa.string(), pa.string(), pa.float64())
+    table = pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=list(COLUMNS))
+    with replacing(path) as stream:
+        pq.write_table(table.replace_schema_metadata({_PROVENANCE: json.dumps(provenance).encode()}), stream)
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
     """The provenance that `write_scores` stored (empty for files from elsewhere)."""
-    metadata = pq.read_schema(path).metadata or {}
-    return json.loads(metadata.get(_PROVENANCE, b"{}"))
+    with open_parquet(path) as file:
+        return dict(json.loads((file.schema_arrow.metadata or {}).get(_PROVENANCE, b"{}")))
 
 
 def read_scores(path: Path) -> dict[tuple[str, str], float]:
-    """Scores by (query_id, item_id).
+    """Scores by (query_id, item_id); NaN where the file has none.
 
     Raises:
         FileNotFoundError: if the file is missing.
-        ValueError: if the file is not Parquet, a column is missing or cannot be read as text ids and numbers,
-            an id is missing, or a pair occurs twice; names file and row.
+        ValueError: if the file is not Parquet, a column is missing, an id is no text or integer, a score is no
+            number, or a pair occurs twice; names file and row.
     """
     if not path.exists():
         raise FileNotFoundError(
             f"no teacher scores at {path}; write them with: crossjem teach MODEL LISTS --out {path}"
         )
-    try:
-        names = set(pq.read_schema(path).names)
-        for column in SCORES_SCHEMA.names:
-            if column not in names:
-                raise ValueError(f"{path}: no column {column!r}; it has {sorted(names)}")
-        # integer ids from elsewhere become text, as the readers of lists make them
-        table = pq.read_table(path, columns=SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"{path}: not a Parquet file of {', '.join(SCORES_SCHEMA.names)} ({error})"
-        ) from None
-    columns = [table.column(name).to_pylist() for name in SCORES_SCHEMA.names]
+    _check_columns(path)
     scores: dict[tuple[str, str], float] = {}
-    for row, (query_id, item_id, score) in enumerate(zip(*columns, strict=True), start=1):
-        if query_id is None or item_id is None:
-            raise ValueError(f"{path}, row {row}: the query_id or item_id is missing")
-        if (query_id, item_id) in scores:
-            raise ValueError(f"{path}, row {row}: query {query_id!r}, item {item_id!r} is scored twice")
-        scores[query_id, item_id] = math.nan if score is None else score
+    for row in read_rows(path, COLUMNS):
+        pair = row.identifier("query_id"), row.identifier("item_id")
+        if pair in scores:
+            raise row.error("item_id", f"query {pair[0]!r}, item {pair[1]!r} is scored twice")
+        scores[pair] = _score(row)
     return scores
 
 
@@ -98,29 +87,97 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
     """
     scores = read_scores(path)
     joined: list[RankingList] = []
-    missing = 0
-    first = ""
-    for one in lists:
-        values = [scores.get((one.query_id, item_id), math.nan) for item_id in one.item_ids]
+    missing: list[tuple[str, str]] = []
+    for ranking_list in lists:
+        pairs = [(ranking_list.query_id, item_id) for item_id in ranking_list.item_ids]
+        values = [scores.get(pair, math.nan) for pair in pairs]
         kept = [i for i, value in enumerate(values) if math.isfinite(value)]
-        if len(kept) < len(values):
-            missing += len(values) - len(kept)
-            bad = next(i for i, value in enumerate(values) if not math.isfinite(value))
-            first = first or f"query {one.query_id!r}, item {one.item_ids[bad]!r}"
+        missing += [pair for pair, value in zip(pairs, values, strict=True) if not math.isfinite(value)]
         if kept:
-            joined.append(replace(one.select(kept), scores=tuple(values[i] for i in kept)))
+            joined.append(replace(ranking_list.select(kept), scores=tuple(values[i] for i in kept)))
+    first = "the first is query {!r}, item {!r}".format(*missing[0]) if missing else ""
     if missing and not allow_missing:
         raise ValueError(
-            f"{path}: {missing} items have no finite teacher score, the first is {first}; "
+            f"{path}: {len(missing)} items have no finite teacher score, {first}; "
             "score them, or set data.allow_missing_scores to leave them out"
         )
     if lists and not joined:
-        raise ValueError(
-            f"{path}: not one item has a teacher score, the first is {first}; are these the same ids?"
-        )
+        raise ValueError(f"{path}: not one item has a teacher score, {first}; are these the same ids?")
     if missing:
         log.warning(
-            "%s: left out %d items without a finite teacher score, the first is %s, and so %d lists",
-            *(path, missing, first, len(lists) - len(joined)),
+            "%s: left out %d items without a finite teacher score, %s, and so %d lists",
+            *(path, len(missing), first, len(lists) - len(joined)),
         )
     return joined
+
+
+def merge_scores(lists: Iterable[RankingList], path: Path) -> Iterator[RankingList]:
+    """The lists with the teacher's scores; holds one list and its scores at a time.
+
+    The rows of one query stand together, and the queries stand in the order of the lists, as `crossjem teach` writes
+    them. Every item has a score and every score an item.
+
+    Args:
+        lists: the lists.
+        path: Parquet file of `query_id, item_id, score`, or a folder of such files in the sorted order of their
+            names (one for each shard of the lists, for example).
+
+    Raises:
+        FileNotFoundError: nothing at `path`.
+        ValueError: names file, row and field, for a query out of order, an item that has no score or two, a score
+            without an item or that is not a finite number, or queries left over.
+    """
+    for file in shard_files(path):
+        _check_columns(file)
+    return _merged(lists, path)
+
+
+def _merged(lists: Iterable[RankingList], path: Path) -> Iterator[RankingList]:
+    queries = groupby(read_rows(path, COLUMNS), key=lambda row: row.identifier("query_id"))
+    for ranking_list in lists:
+        query_id, rows = next(queries, (None, iter(())))
+        if query_id is None:
+            raise ValueError(f"{path}: the scores end before list {ranking_list.query_id!r}")
+        yield replace(ranking_list, scores=_list_scores(path, ranking_list, query_id, rows))
+    query_id, rows = next(queries, (None, iter(())))
+    if query_id is not None:
+        raise next(rows).error("query_id", f"the lists end before query {query_id!r}")
+
+
+def _list_scores(
+    path: Path, ranking_list: RankingList, query_id: str, rows: Iterator[Row]
+) -> tuple[float, ...]:
+    wanted = set(ranking_list.item_ids)
+    scores: dict[str, float] = {}
+    for row in rows:
+        if query_id != ranking_list.query_id:
+            raise row.error(
+                "query_id",
+                f"expected the scores of list {ranking_list.query_id!r}, got {query_id!r}: the scores have to stand in "
+                "the order of the lists, as crossjem teach writes them",
+            )
+        item = row.identifier("item_id")
+        if item not in wanted:
+            raise row.error("item_id", f"list {query_id!r} has no item {item!r}")
+        if item in scores:
+            raise row.error("item_id", f"query {query_id!r}, item {item!r} is scored twice")
+        scores[item] = row.scalar("score")
+    for item in ranking_list.item_ids:
+        if item not in scores:
+            raise ValueError(f"{path}: list {ranking_list.query_id!r}, item {item!r} has no teacher score")
+    return tuple(scores[item] for item in ranking_list.item_ids)
+
+
+def _check_columns(path: Path) -> None:
+    with open_parquet(path) as file:
+        names = parquet_columns(path, file)
+    for column in COLUMNS:
+        if column not in names:
+            raise ValueError(f"{path}: no column {column!r}; it has {sorted(names)}")
+
+
+def _score(row: Row) -> float:
+    value = row.values["score"]
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return math.nan
+    return row.scalar("score")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from crossjem_pl.data.formats import content_id
-from crossjem_pl.data.formats.rows import Row
+from crossjem_pl.data.rows import Row
 from crossjem_pl.prepare.hashing import one_line
 
 __all__ = ["MIN_DWELL", "Columns", "Event", "GoodClick", "read_event"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from crossjem_pl.data.formats.rows import Row
+from crossjem_pl.data.rows import Row
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.clicks import Event
 from crossjem_pl.prepare.hashing import fraction

@@ -14,10 +14,8 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from crossjem_pl.data.formats import ReadCounts, write_lists
-from crossjem_pl.data.formats.content import ContentIds
-from crossjem_pl.data.formats.mteb import REQUIRED, mteb_lists
-from crossjem_pl.data.formats.rows import JSON_ENDINGS, Row, column_names, read_rows
+from crossjem_pl.data.formats import LAYOUTS, ListReader, ReadCounts, write_lists
+from crossjem_pl.data.rows import JSON_ENDINGS, Row, column_names, read_rows
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.hashing import fraction, one_line
@@ -111,9 +109,10 @@ def split_files(folder: Path) -> dict[str, list[Path]]:
 
 def _check_layout(file: Path) -> None:
     columns = column_names(file)
-    if not set(REQUIRED) <= set(columns):
+    required, _ = LAYOUTS["mteb"]
+    if not set(required) <= set(columns):
         raise ValueError(
-            f"{file}: expected the columns {', '.join(REQUIRED)}, found {', '.join(columns) or 'none'}. "
+            f"{file}: expected the columns {', '.join(required)}, found {', '.join(columns) or 'none'}. "
             "Repositories of MTEB whose names end in -reranking hold such rows, those with corpus, queries and "
             "qrels do not"
         )
@@ -149,7 +148,7 @@ def _lists(
     files: Iterable[Path], low: float, high: float, counts: Counter[str], merged: ReadCounts
 ) -> Iterator[RankingList]:
     """Lists of the rows whose query hashes into [low, high)."""
-    ids = ContentIds()
+    reader = ListReader("mteb", counts=merged)
     seen: dict[str, str] = {}
     for file in files:
         for row in read_rows(file):
@@ -159,7 +158,7 @@ def _lists(
             cleaned = _clean(row, queries, counts)
             if cleaned is None:
                 continue
-            for one in mteb_lists(cleaned, ids, merged):
+            for one in reader.lists(cleaned):
                 if one.query_id in seen:
                     raise row.error("query_id", f"id {one.query_id!r} occurs before, in {seen[one.query_id]}")
                 seen[one.query_id] = row.where

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from crossjem_pl.data.formats.rows import JSON_ENDINGS, Row, read_rows
+from crossjem_pl.data.rows import JSON_ENDINGS, Row, read_rows
 from crossjem_pl.files import ending, existing, read_lines
 
 __all__ = ["TABLE_ENDINGS", "read_table"]

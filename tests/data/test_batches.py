@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from crossjem_pl.data.batches import ListBatch, ListLoader, collate_lists
-from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.data.batches import ItemSampler, ListBatch, ListLoader, collate_lists
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM
 from tests.conftest import example_lists

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crossjem_pl.data.convert import ConvertReport, convert
-from crossjem_pl.data.formats import content_id, read_lists, read_qrels, read_run, write_lists
+from crossjem_pl.data.formats import ReadCounts, content_id, read_lists, read_qrels, read_run, write_lists
 from crossjem_pl.lists import RankingList
 
 LISTS = [
@@ -33,7 +33,8 @@ def source(tmp_path: Path) -> Path:
 
 def test_jsonl_to_parquet_and_back(tmp_path: Path, source: Path) -> None:
     report = convert(source, tmp_path / "out.parquet")
-    assert report == ConvertReport(source, tmp_path / "out.parquet", "canonical", "canonical", 2, 4)
+    counts = ReadCounts(2, 4)
+    assert report == ConvertReport(source, tmp_path / "out.parquet", "canonical", "canonical", 2, 4, counts)
     assert str(report) == f"{source} (canonical) -> {tmp_path / 'out.parquet'} (canonical): 2 lists, 4 items"
     convert(tmp_path / "out.parquet", tmp_path / "back.jsonl")
     assert (tmp_path / "back.jsonl").read_bytes() == source.read_bytes()
@@ -69,7 +70,7 @@ def test_lists_to_run_and_qrels_and_back(tmp_path: Path, source: Path) -> None:
         scores_field=None,
         depth=1,
     )
-    assert (cut.items, cut.cut_items, cut.judgements_outside, cut.columns_not_carried) == (
+    assert (cut.items, cut.counts.cut_items, cut.counts.judgements_outside, cut.columns_not_carried) == (
         2,
         2,
         2,
@@ -94,7 +95,11 @@ def test_the_report_tells_merges_repeats_and_columns(tmp_path: Path) -> None:
     )
     report = convert(path, tmp_path / "out.jsonl.gz")
     assert (report.from_format, report.lists, report.items) == ("mteb", 2, 4)
-    assert (report.merged_items, report.merged_queries, report.repeated_queries) == (1, 1, 1)
+    assert (report.counts.merged_items, report.counts.merged_queries, report.counts.repeated_queries) == (
+        1,
+        1,
+        1,
+    )
     assert report.columns_not_carried == ("lang",)
     assert [line.strip() for line in str(report).splitlines()[1:]] == [
         "1 items merged, exact repeats inside their list",
@@ -111,7 +116,7 @@ def test_columns_that_are_named_and_columns_that_are_left(tmp_path: Path) -> Non
     report = convert(path, tmp_path / "o.parquet", labels_field=None, scores_field="bm25", depth=1)
     (one,) = read_lists(tmp_path / "o.parquet")
     assert (one.items, one.labels, one.scores) == (("a",), None, (3.5,))
-    assert (report.cut_items, report.columns_not_carried) == (1, ("labels", "url"))
+    assert (report.counts.cut_items, report.columns_not_carried) == (1, ("labels", "url"))
 
 
 def test_a_folder_of_shards(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from crossjem_pl.data.sampler import ItemSampler
+from crossjem_pl.data.batches import ItemSampler
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, QueryHead
 from tests.conftest import example_lists

@@ -14,15 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from crossjem_pl.data.batches import ListBatch, ListLoader
+from crossjem_pl.data.batches import ItemSampler, ListBatch, ListLoader
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.data.sampler import ItemSampler
-from crossjem_pl.data.shard_index import ListStream, ShardIndex
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.sources import FileSource, ShardSource
-from crossjem_pl.data.stream_order import EpochOrder
-from crossjem_pl.data.streaming import StreamingLoader
+from crossjem_pl.data.streaming import EpochOrder, ListStream, ShardIndex, StreamingLoader
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM
 from tests.conftest import example_lists
@@ -340,10 +337,10 @@ def test_damaged_shards_are_named(folder: Path, tmp_path: Path, num_workers: int
     whole = paths["000001.parquet"].read_bytes()
 
     paths["000001.parquet"].write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
+    with pytest.raises(ValueError, match=r"000001\.parquet: unreadable Parquet data"):
         loader(tmp_path)
     paths["000001.parquet"].write_bytes(b"")
-    with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
+    with pytest.raises(ValueError, match=r"000001\.parquet: unreadable Parquet data"):
         loader(tmp_path)
 
     flipped = bytearray(whole)
@@ -353,7 +350,7 @@ def test_damaged_shards_are_named(folder: Path, tmp_path: Path, num_workers: int
     )
     paths["000001.parquet"].write_bytes(flipped)
     one = loader(tmp_path, num_workers=num_workers)
-    with pytest.raises(ValueError, match=r"000001\.parquet: damaged or changed Parquet data"):
+    with pytest.raises(ValueError, match=r"000001\.parquet: unreadable Parquet data"):
         queries(one)
 
     paths["000001.parquet"].write_bytes(whole)

@@ -12,8 +12,7 @@ from crossjem_pl.cli import main
 from crossjem_pl.data.convert import convert
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.sources import ShardSource
-from crossjem_pl.data.teacher import join_scores, write_scores
-from crossjem_pl.data.teacher_stream import merge_scores
+from crossjem_pl.data.teacher import join_scores, merge_scores, write_scores
 from crossjem_pl.lists import RankingList
 from tests.conftest import example_lists
 
@@ -62,7 +61,7 @@ def test_scores_that_do_not_fit_are_named(tmp_path: Path) -> None:
         (
             "nan",
             [(*good[0][:2], float("nan")), *good[1:]],
-            "row 1, field 'score': .* a finite number, got nan",
+            "row 1, field 'score': expected a finite number, got float nan",
         ),
     ):
         path = tmp_path / f"{name}.parquet"

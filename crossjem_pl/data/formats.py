@@ -1,0 +1,412 @@
+"""Ranking lists in files: the layouts of rows that are read, the formats that are written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossjem_pl.data.rows import Row, column_names, read_rows
+from crossjem_pl.data.shards import record, shard_files, write_parquet
+from crossjem_pl.data.trec import (
+    ReadCounts,
+    ranked,
+    read_qrels,
+    read_run,
+    read_texts,
+    read_trec,
+    write_list_qrels,
+    write_list_run,
+    write_qrels,
+    write_run,
+)
+from crossjem_pl.files import ending, replacing
+from crossjem_pl.hashing import content_id
+from crossjem_pl.lists import PairGroups, RankingList
+
+__all__ = [
+    "LAYOUTS",
+    "TARGETS",
+    "ListReader",
+    "ReadCounts",
+    "content_id",
+    "detect_layout",
+    "ranked",
+    "read_lists",
+    "read_qrels",
+    "read_run",
+    "read_texts",
+    "read_trec",
+    "target_format",
+    "write_list_qrels",
+    "write_list_run",
+    "write_lists",
+    "write_qrels",
+    "write_run",
+]
+
+log = logging.getLogger(__name__)
+
+LAYOUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "canonical": (("query", "items"), ("query_id", "item_ids", "labels", "scores")),
+    "mteb": (("query", "positive", "negative"), ("query_id",)),
+    "columns": (("query", "docs"), ("query_id", "item_ids", "labels", "scores")),
+    "pairs": (("query", "item"), ("query_id", "item_id", "label", "score")),
+    "sentences": (("sentence1", "sentence2"), ("label", "score")),
+    "triplets": (("anchor", "positive"), ("negative",)),
+}
+"""(required columns, optional columns) of each layout, in the order in which they are tried."""
+
+TARGETS: dict[str, tuple[str, ...]] = {
+    "canonical": (".jsonl", ".jsonl.gz", ".parquet"),
+    "run": (".run", ".run.gz", ".trec", ".trec.gz"),
+    "qrels": (".qrels", ".qrels.gz"),
+}
+"""Formats that can be written, and the endings by which "auto" picks them."""
+
+ROW_GROUP = 4096
+
+
+def detect_layout(path: str | os.PathLike[str]) -> str:
+    """The name of the first layout whose required columns the source has.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: no layout fits; lists the columns found and the layouts understood.
+    """
+    names = column_names(Path(path))
+    for layout, (required, _) in LAYOUTS.items():
+        if set(required) <= set(names):
+            return layout
+    raise ValueError(f"{path}: no layout fits the columns {', '.join(names) or '(none)'}; {_understood()}")
+
+
+def read_lists(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    labels_field: str | None = "labels",
+    scores_field: str | None = "scores",
+    unique: bool = True,
+    counts: ReadCounts | None = None,
+) -> Iterator[RankingList]:
+    """Streams the lists of a file, or of a folder of shards in sorted order.
+
+    Memory is bounded, but for rows that are pairs or triplets: these are grouped by query in memory.
+
+    Args:
+        path: .jsonl, .ndjson or .json (JSON lines or one array), .csv or .tsv with a header line, each also with
+            .gz; .parquet; or a folder of .parquet, .jsonl or .jsonl.gz shards.
+        format: a name of `LAYOUTS`, or "auto" (by the columns of the first row or the schema).
+        labels_field: column to read as the labels; None reads none. A name of your own must be there in every row.
+        scores_field: the same for the scores.
+        unique: check that no query id occurs twice. It costs about 200 bytes a list, the only memory that
+            grows with the source; switch it off for a source that has been checked.
+        counts: filled with what was merged and what was not carried. Without it merges are logged as a
+            warning.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names the file, the line (row of Parquet, 1-based) and the field of what is malformed; for
+            a repeated query id, both lines; for an unknown layout, the columns found and the layouts
+            understood.
+    """
+    source = Path(path)
+    shard_files(source)
+    layout = detect_layout(source) if format == "auto" else format
+    tally = ReadCounts() if counts is None else counts
+    return _lists(source, ListReader(layout, labels_field, scores_field, tally), unique, counts is None)
+
+
+def _lists(source: Path, reader: ListReader, unique: bool, warn: bool) -> Iterator[RankingList]:
+    seen: dict[str, tuple[Path, int]] = {}
+    for row, ranking_list in _row_lists(source, reader):
+        if unique:
+            if ranking_list.query_id in seen:
+                file, number = seen[ranking_list.query_id]
+                before = f"{file}, {row.unit} {number}"
+                raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
+            seen[ranking_list.query_id] = (row.path, row.number)
+        reader.counts.lists += 1
+        reader.counts.items += len(ranking_list)
+        yield ranking_list
+    merged = reader.counts.merged_items + reader.counts.merged_queries
+    if warn and merged:
+        log.warning("%s: merged %d exact repeats of a text inside one list", source, merged)
+
+
+def _row_lists(source: Path, reader: ListReader) -> Iterator[tuple[Row, RankingList]]:
+    for row in read_rows(source, reader.columns):
+        yield from ((row, ranking_list) for ranking_list in reader.lists(row))
+    yield from reader.rest()
+
+
+class ListReader:
+    """Makes ranking lists of the rows of one layout.
+
+    Rows without ids get `content_id`s of their texts; a query text that comes again in a later row gets -2, -3, ...
+    after the id. Exact repeats of a text inside one list are merged and counted.
+
+    Args:
+        layout: a name of `LAYOUTS`.
+        labels_field, scores_field: as in `read_lists`.
+        counts: filled with what is merged, repeated or not carried.
+
+    Raises:
+        ValueError: an unknown layout, or a field named for a layout that has none such.
+    """
+
+    def __init__(
+        self,
+        layout: str,
+        labels_field: str | None = "labels",
+        scores_field: str | None = "scores",
+        counts: ReadCounts | None = None,
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise ValueError(f"unknown format {layout!r}; {_understood()}")
+        self.layout = layout
+        self.counts = ReadCounts() if counts is None else counts
+        self._required, optional = LAYOUTS[layout]
+        grouped = "label" in optional
+        self._standard = ("label", "score") if grouped else ("labels", "scores")
+        standard = {"labels": self._standard[0], "scores": self._standard[1]}
+        self._fields = tuple(standard.get(name or "", name) for name in (labels_field, scores_field))
+        if self._standard[0] not in optional and not {*self._fields} <= {None, *self._standard}:
+            raise ValueError(
+                f"rows of the layout {layout!r} have no field for labels or scores, so labels_field and "
+                "scores_field cannot name one"
+            )
+        self.columns = {*self._required, *(set(optional) - set(self._standard))}
+        if self._standard[0] in optional:
+            self.columns |= {name for name in self._fields if name is not None}
+        self._queries: Counter[str] = Counter()
+        self._groups = PairGroups()
+        self._first_rows: dict[str, Row] = {}
+
+    def lists(self, row: Row) -> list[RankingList]:
+        """The lists of one row; none where the rows of a query are grouped, see `rest`.
+
+        Raises:
+            ValueError: names file, line and field.
+        """
+        for column in row.columns:
+            if column not in self.columns:
+                self.counts.leave(column)
+        if self.layout == "mteb":
+            return self._positives_and_negatives(row)
+        if self.layout in ("canonical", "columns"):
+            return [self._items(row)]
+        if self.layout == "triplets":
+            self._triplet(row)
+        else:
+            self._pair(row)
+        return []
+
+    def rest(self) -> Iterator[tuple[Row, RankingList]]:
+        """The lists of pairs and triplets, each with the first row of its query, when all rows were given."""
+        self.counts.merged_items += self._groups.merged
+        for where, ranking_list in self._groups:
+            if self.layout == "triplets":
+                ranking_list = _by_id(ranking_list)
+            yield self._first_rows[where], ranking_list
+
+    def _items(self, row: Row) -> RankingList:
+        """A row with all items of a query."""
+        field = self._required[1]
+        texts = row.texts(field)
+        labels, scores = (
+            None
+            if name is None or (name == standard and not row.has(name))
+            else row.numbers(name, len(texts), field)
+            for name, standard in zip(self._fields, self._standard, strict=True)
+        )
+        query = row.text("query")
+        query_id = row.identifier("query_id") if "query_id" in row.values else self._query_id(query)
+        if "item_ids" not in row.values:
+            return self._from_texts(row, field, query_id, query, texts, labels, scores)
+        try:
+            return RankingList(query_id, query, row.identifiers("item_ids"), texts, labels, scores)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"{row.where}: {error}") from None
+
+    def _positives_and_negatives(self, row: Row) -> list[RankingList]:
+        """MTEB's re-ranking rows (Muennighoff et al., 2023, arXiv 2210.07316): one list for each query text.
+
+        The items stand in the order of their ids, which tells nothing of the labels, while the row's own order would
+        put every relevant item first.
+        """
+        queries = row.one_or_more_texts("query")
+        positive, negative = row.one_or_more_texts("positive"), row.one_or_more_texts("negative")
+        both = set(positive) & set(negative)
+        if both:
+            raise row.error("negative", f"text is both positive and negative: {min(both)!r}")
+        if not queries:
+            raise row.error("query", "the list of queries is empty")
+        if not positive and not negative:
+            raise row.error("positive", "the row has no positive and no negative texts")
+        distinct = list(dict.fromkeys(queries))
+        self.counts.merged_queries += len(queries) - len(distinct)
+        given = row.identifier("query_id") if row.has("query_id") else None
+        texts = sorted(positive + negative, key=content_id)
+        relevant = set(positive)
+        labels = [float(text in relevant) for text in texts]
+        lists = []
+        for number, query in enumerate(distinct, 1):
+            numbered = given if number == 1 else f"{given}-{number}"
+            query_id = self._query_id(query) if given is None else str(numbered)
+            lists.append(self._from_texts(row, "positive", query_id, query, texts, labels, None))
+        return lists
+
+    def _pair(self, row: Row) -> None:
+        """A row with one item of a query."""
+        query, item = self._required
+        options: dict[str, Any] = {}
+        for name, standard in zip(self._fields, self._standard, strict=True):
+            if name is not None and (name != standard or row.has(name)):
+                options[standard] = row.scalar(name)
+        options |= {name: row.identifier(name) for name in ("query_id", "item_id") if row.has(name)}
+        self._add(row, row.text(query), row.text(item), **options)
+
+    def _triplet(self, row: Row) -> None:
+        """A row with the positive, and the negatives if there are any, of an anchor."""
+        for field, label in (("positive", 1.0), ("negative", 0.0)):
+            for text in row.one_or_more_texts(field) if field == "positive" or row.has(field) else ():
+                self._add(row, row.text("anchor"), text, label=label)
+
+    def _add(self, row: Row, query: str, item: str, **options: Any) -> None:
+        if self._groups.add(row.where, query, item, **options):
+            self._first_rows[row.where] = row
+
+    def _query_id(self, query: str) -> str:
+        """`content_id` of the query, with -2, -3, ... for repeats."""
+        identifier = content_id(query)
+        self._queries[identifier] += 1
+        if self._queries[identifier] == 1:
+            return identifier
+        self.counts.repeated_queries += 1
+        return f"{identifier}-{self._queries[identifier]}"
+
+    def _from_texts(
+        self,
+        row: Row,
+        field: str,
+        query_id: str,
+        query: str,
+        texts: Sequence[str],
+        labels: Sequence[float] | None,
+        scores: Sequence[float] | None,
+    ) -> RankingList:
+        """A list whose item ids are `content_id`s, exact repeats merged."""
+        first: dict[str, int] = {}
+        for i, text in enumerate(texts):
+            j = first.setdefault(text, i)
+            for name, values in (("label", labels), ("score", scores)):
+                if values is not None and values[i] != values[j]:
+                    raise row.error(
+                        field,
+                        f"positions {j} and {i} hold the same text, {text!r}, with {name}s {values[j]:g} and "
+                        f"{values[i]:g}",
+                    )
+        if not first:
+            raise row.error(field, "the list has no items")
+        self.counts.merged_items += len(texts) - len(first)
+        labels, scores = (
+            None if values is None else tuple(values[i] for i in first.values())
+            for values in (labels, scores)
+        )
+        return RankingList(query_id, query, tuple(map(content_id, first)), tuple(first), labels, scores)
+
+
+def _by_id(ranking_list: RankingList) -> RankingList:
+    """The items in the order of their ids."""
+    return ranking_list.select(sorted(range(len(ranking_list)), key=ranking_list.item_ids.__getitem__))
+
+
+def _understood() -> str:
+    layouts = (
+        f"{name} ({', '.join(required)}; optional {', '.join(optional)})"
+        for name, (required, optional) in LAYOUTS.items()
+    )
+    return "layouts understood: " + "; ".join(layouts)
+
+
+def target_format(path: str | os.PathLike[str], format: str = "auto") -> str:
+    """The format to write: `format` itself, or by the ending of `path`.
+
+    Raises:
+        ValueError: an unknown format, or an ending that tells none.
+    """
+    if format in TARGETS:
+        return format
+    known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in TARGETS.items())
+    if format != "auto":
+        raise ValueError(f"unknown format to write {format!r}; there are: {known}")
+    kind = ending(Path(path))
+    for name, endings in TARGETS.items():
+        if kind in endings:
+            return name
+    raise ValueError(f"{path}: the ending tells no format to write; there are: {known}")
+
+
+def write_lists(
+    lists: Iterable[RankingList],
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    unique: bool = True,
+    tag: str = "crossjem_pl",
+) -> int:
+    """Writes lists in flat memory and returns their number.
+
+    The file appears whole or not at all, see `crossjem_pl.files.replacing`.
+
+    Args:
+        lists: the lists.
+        path: the file.
+        format: "canonical" (.jsonl, .jsonl.gz or .parquet), "run" (a TREC run of the scores), "qrels" (of the
+            labels), or "auto": by the ending.
+        unique: check that no query id occurs twice (about 100 bytes a list).
+        tag: the tag of a run.
+
+    Raises:
+        ValueError: no lists; two lists with one query id; a list that lacks what the format needs.
+    """
+    target = Path(path)
+    format = target_format(target, format)
+    count = 0
+
+    def checked() -> Iterator[RankingList]:
+        nonlocal count
+        seen: set[str] = set()
+        for ranking_list in lists:
+            if unique and ranking_list.query_id in seen:
+                raise ValueError(
+                    f"list {ranking_list.query_id!r}, field 'query_id': two lists to write have this id"
+                )
+            if unique:
+                seen.add(ranking_list.query_id)
+            count += 1
+            yield ranking_list
+        if not count:
+            raise ValueError(f"{target}: there are no lists to write")
+
+    if format == "run":
+        write_list_run(checked(), target, tag)
+    elif format == "qrels":
+        write_list_qrels(checked(), target)
+    elif ending(target) not in TARGETS["canonical"]:
+        raise ValueError(f"{path}: lists are written to names that end in {', '.join(TARGETS['canonical'])}")
+    else:
+        with replacing(target) as stream:
+            if ending(target) == ".parquet":
+                write_parquet(checked(), stream, ROW_GROUP)
+            else:
+                for ranking_list in checked():
+                    row = {name: value for name, value in record(ranking_list).items() if value is not None}
+                    stream.write(json.dumps(row, ensure_ascii=False).encode("utf-8") + b"\n")
+    return count

@@ -1,0 +1,370 @@
+"""Rows of JSON lines, JSON arrays, CSV, TSV and Parquet as one stream, with the file and line that errors name."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossjem_pl.data.shards import shard_files
+from crossjem_pl.files import ending, existing, read_chunks, read_lines
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+__all__ = [
+    "JSON_ENDINGS",
+    "ROW_ENDINGS",
+    "Row",
+    "column_names",
+    "open_parquet",
+    "parquet_columns",
+    "parse_number",
+    "read_rows",
+]
+
+JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+ROW_ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
+PARQUET_BATCH = 256
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+
+
+def parse_number(text: str) -> float | None:
+    """The number that a text is, in decimal ASCII digits; None for other text, "1_000", "nan" and "inf"."""
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row and where it is.
+
+    Args:
+        path: the file.
+        unit: "line" (JSON lines, CSV, TSV) or "row" (Parquet, JSON arrays).
+        number: 1-based number of the line or row.
+        values: the values by column.
+        columns: all columns that the row has in the file, also those that were not read.
+        typed: whether numbers are numbers; the cells of CSV and TSV are texts, and blank cells are no values.
+    """
+
+    path: Path
+    unit: str
+    number: int
+    values: dict[str, Any]
+    columns: Collection[str]
+    typed: bool = True
+
+    @property
+    def where(self) -> str:
+        """ "FILE, line 3": the start of every message about this row."""
+        return f"{self.path}, {self.unit} {self.number}"
+
+    def error(self, field: str, problem: str) -> ValueError:
+        """The error to raise for a field of this row."""
+        return ValueError(f"{self.where}, field {field!r}: {problem}")
+
+    def has(self, field: str) -> bool:
+        """Whether the field is there and neither null nor a blank cell."""
+        value = self.values.get(field)
+        return value is not None and (self.typed or bool(value.strip()))
+
+    def text(self, field: str) -> str:
+        """A text that is not blank."""
+        return self._text(field, self._value(field), "")
+
+    def texts(self, field: str) -> list[str]:
+        """A list of texts, none of them blank."""
+        return [self._text(field, value, f"position {i}: ") for i, value in enumerate(self._list(field))]
+
+    def one_or_more_texts(self, field: str) -> list[str]:
+        """A list of texts; a single text counts as a list of one."""
+        return [self.text(field)] if isinstance(self.values.get(field), str) else self.texts(field)
+
+    def identifier(self, field: str) -> str:
+        """A text that is not blank, or an integer, which becomes its decimal digits."""
+        return self._identifier(field, self._value(field), "")
+
+    def identifiers(self, field: str) -> list[str]:
+        """A list of identifiers."""
+        return [self._identifier(field, v, f"position {i}: ") for i, v in enumerate(self._list(field))]
+
+    def scalar(self, field: str) -> float:
+        """A finite number; true and false are 1 and 0."""
+        return self._number(field, self._value(field), "")
+
+    def numbers(self, field: str, count: int, of: str) -> list[float]:
+        """A list of `count` finite numbers, one for each entry of field `of`."""
+        values = self._list(field)
+        if len(values) != count:
+            raise self.error(field, f"{len(values)} values for {count} entries of {of!r}")
+        return [self._number(field, value, f"position {i}: ") for i, value in enumerate(values)]
+
+    def _value(self, field: str) -> Any:
+        value = self.values.get(field)
+        if value is None:
+            columns = ", ".join(self.columns)
+            raise self.error(field, "is null" if field in self.values else f"is missing (found: {columns})")
+        return value
+
+    def _list(self, field: str) -> list[Any]:
+        value = self._value(field)
+        if not isinstance(value, list):
+            raise self.error(field, f"expected a list, got {_shown(value)}")
+        return value
+
+    def _text(self, field: str, value: Any, position: str) -> str:
+        if not isinstance(value, str):
+            raise self.error(field, f"{position}expected a text, got {_shown(value)}")
+        if not value or value.isspace():
+            raise self.error(field, f"{position}the text is blank: {value!r}")
+        if not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise self.error(
+                    field, f"{position}half a surrogate pair, which is no text: {value!r}"
+                ) from None
+        return value
+
+    def _identifier(self, field: str, value: Any, position: str) -> str:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        return self._text(field, value, position)
+
+    def _number(self, field: str, value: Any, position: str) -> float:
+        number: float | None = None
+        if not self.typed and isinstance(value, str):
+            number = parse_number(value.strip())
+        elif not isinstance(value, (int, float, Decimal)):
+            raise self.error(field, f"{position}expected a number, got {_shown(value)}")
+        else:
+            try:
+                number = float(value)
+            except OverflowError:
+                number = math.inf
+        if number is None or not math.isfinite(number):
+            raise self.error(field, f"{position}expected a finite number, got {_shown(value)}")
+        return number
+
+
+def column_names(path: Path) -> list[str]:
+    """Column names of a file or a folder's first shard: Parquet's schema, the header, or the first JSON row's keys.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an ending that is not understood, an empty file, or a malformed first row.
+    """
+    first = shard_files(path)[0]
+    if ending(first) == ".parquet":
+        with open_parquet(first) as file:
+            return parquet_columns(first, file)
+    return list(next(_read_file(first, None)).columns)
+
+
+def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Row]:
+    """The rows of a file, or of a folder of shards in sorted order, in bounded memory.
+
+    CSV is quoted as spreadsheets do (RFC 4180); its delimiter is whichever of `,` `;` tab and `|` is most frequent in
+    the header. TSV has no quoting: a quotation mark is a character like others, and a text cannot hold a tab.
+
+    Args:
+        path: .jsonl, .ndjson or .json (lines or one array), .csv or .tsv with a header line, each also with .gz;
+            .parquet; or a folder of .parquet, .jsonl or .jsonl.gz shards.
+        columns: the Parquet columns to read (those that are absent are passed over); None reads all.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names the file and the line or row, for an ending that is not understood, a file without
+            rows, and anything malformed.
+    """
+    for file in shard_files(path):
+        yield from _read_file(file, columns)
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[ParquetFile]:
+    """A Parquet file whose pages are read through a buffer of 1 MiB a column, their checksums verified.
+
+    It is not memory-mapped: the pages of a map would count as memory of the process.
+
+    Raises:
+        ValueError: names the file, for what Arrow cannot read, here and inside the block.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    existing(path)
+    try:
+        with pq.ParquetFile(
+            path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
+        ) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: unreadable Parquet data ({error})") from None
+
+
+def parquet_columns(path: Path, file: ParquetFile) -> list[str]:
+    """The names of the columns.
+
+    Raises:
+        ValueError: names the file, if two columns have one name.
+    """
+    names: list[str] = file.schema_arrow.names
+    if len(set(names)) != len(names):
+        raise ValueError(f"{path}: two columns have the same name ({', '.join(names)})")
+    return names
+
+
+def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
+    existing(path)
+    kind = ending(path)
+    if kind == ".parquet":
+        rows = _read_parquet(path, columns)
+    elif kind in TABLE_ENDINGS:
+        rows = _read_table(path)
+    elif kind not in JSON_ENDINGS:
+        known = ", ".join(ROW_ENDINGS)
+        raise ValueError(f"{path}: cannot tell the kind of file from its ending; understood: {known}")
+    elif next((text.lstrip()[0] for text in read_chunks(path, 1 << 12) if not text.isspace()), "") == "[":
+        rows = _read_array(path)
+    else:
+        rows = _read_jsonl(path)
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise ValueError(f"{path}: the file has no rows")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} occurs more than once in an object")
+    return values
+
+
+def _json_row(path: Path, unit: str, number: int, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}, {unit} {number}: expected a JSON object, got {_shown(value)}")
+    return Row(path, unit, number, value, value.keys())
+
+
+def _read_jsonl(path: Path) -> Iterator[Row]:
+    decoder = json.JSONDecoder(object_pairs_hook=_unique_keys)
+    for number, line in read_lines(path):
+        try:
+            value = decoder.decode(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not a JSON object on one line ({error})") from None
+        yield _json_row(path, "line", number, value)
+
+
+def _read_array(path: Path) -> Iterator[Row]:
+    """The rows of one JSON array, which is read piece by piece."""
+    decoder = json.JSONDecoder(object_pairs_hook=_unique_keys)
+    pieces = read_chunks(path)
+    text, at, number = "", 0, 0
+
+    def error(problem: object) -> ValueError:
+        return ValueError(f"{path}, row {number + 1}: malformed JSON array ({problem})")
+
+    def peek() -> str:
+        """The next character that is not white space, or "" at the end."""
+        nonlocal text, at
+        while (at := _SPACE.match(text, at).end()) == len(text):  # type: ignore[union-attr]
+            text, at = next(pieces, ""), 0
+            if not text:
+                return ""
+        return text[at]
+
+    mark = peek()  # the opening bracket
+    while mark != "]":
+        at += 1
+        if number == 0 and peek() == "]":
+            break
+        while True:
+            peek()
+            try:
+                value, at = decoder.raw_decode(text, at)
+                break
+            except (ValueError, RecursionError) as problem:
+                # the pieces so far may end inside the row; they are doubled, so that a long row is decoded few times
+                more = "".join(islice(pieces, 1 + (len(text) - at >> 20)))
+                if not more or isinstance(problem, RecursionError):
+                    raise error(problem) from None
+                text, at = text[at:] + more, 0
+        number += 1
+        yield _json_row(path, "row", number, value)
+        if (mark := peek()) not in (",", "]"):
+            raise error(f"expected ',' or ']' after a row, got {mark or 'the end of the file'!r}")
+    at += 1
+    if peek():
+        raise error("there is something after the closing ']'")
+
+
+def _read_table(path: Path) -> Iterator[Row]:
+    rows = _csv_cells(path) if ending(path).startswith(".csv") else _tsv_cells(path)
+    _, header = next(rows, (1, []))
+    columns = [name.strip() for name in header]
+    if not columns:
+        raise ValueError(f"{path}: the file has no rows; expected a line of column names")
+    if len(set(columns)) != len(columns) or not all(columns):
+        raise ValueError(f"{path}, line 1: column names must be distinct and not blank, found {columns}")
+    for number, cells in rows:
+        if len(cells) != len(columns):
+            raise ValueError(
+                f"{path}, line {number}: {len(cells)} cells for {len(columns)} columns ({', '.join(columns)})"
+            )
+        yield Row(path, "line", number, dict(zip(columns, cells, strict=True)), columns, typed=False)
+
+
+def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    return ((number, line.split("\t")) for number, line in read_lines(path))
+
+
+def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    header = next((line for _, line in read_lines(path)), "")
+    number = 1
+
+    def lines() -> Iterator[str]:
+        nonlocal number
+        for number, line in read_lines(path, blank=True):  # noqa: B007 - the line that the reader is at
+            yield line + "\n"
+
+    try:
+        for cells in csv.reader(lines(), delimiter=max(",;\t|", key=header.count), strict=True):
+            if cells:
+                yield number, cells
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {number}: malformed CSV ({error})") from None
+
+
+def _read_parquet(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
+    number = 0
+    with open_parquet(path) as file:
+        names = parquet_columns(path, file)
+        wanted = [name for name in names if columns is None or name in columns]
+        for batch in file.iter_batches(PARQUET_BATCH, columns=wanted):
+            for values in batch.to_pylist():
+                number += 1
+                yield Row(path, "row", number, values, names)

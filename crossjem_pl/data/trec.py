@@ -1,0 +1,406 @@
+"""TREC runs and qrels: read, written, and joined with texts to lists.
+
+A run line is `query_id Q0 item_id rank score tag`, a qrels line `query_id 0 item_id grade`, with spaces or tabs between
+the fields. As in trec_eval, the order of a run is the order of its scores (ties: item id, descending); its rank column
+and the order of its lines play no part.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crossjem_pl.data.rows import ROW_ENDINGS, parse_number, read_rows
+from crossjem_pl.files import ending, existing, read_lines, replacing
+from crossjem_pl.lists import RankingList
+
+__all__ = [
+    "Entry",
+    "ReadCounts",
+    "group_by_query",
+    "ranked",
+    "read_qrels",
+    "read_run",
+    "read_texts",
+    "read_trec",
+    "write_list_qrels",
+    "write_list_run",
+    "write_qrels",
+    "write_run",
+]
+
+_FIELD = re.compile(r"[^ \t\r\f\v]+")
+_RUN = ("query_id", "Q0", "item_id", "rank", "score", "tag")
+_QRELS = ("query_id", "iteration", "item_id", "grade")
+_GRADE = re.compile(r"[-+]?\d+", re.ASCII)
+
+Entry = tuple[str, str, str, float]
+"""Where it is ("FILE, line 3"), query id, item id, and a score, a grade or a rank."""
+
+
+@dataclass
+class ReadCounts:
+    """What a reader did besides reading; complete when the iterator of lists is exhausted.
+
+    Args:
+        lists: lists that were read.
+        items: items in them.
+        merged_items: items of a list that were an exact repeat (same text, label and score) and became one.
+        merged_queries: texts of a `query` list that repeated another one of the same row and became one.
+        repeated_queries: rows without a `query_id` whose query text had occurred before; their ids end in -2, -3...
+        cut_items: items below the `depth` that was asked for.
+        judgements_outside: judged (query, item) pairs of the qrels that are in no list.
+        not_carried: columns of the source that no list holds, in order of appearance.
+    """
+
+    lists: int = 0
+    items: int = 0
+    merged_items: int = 0
+    merged_queries: int = 0
+    repeated_queries: int = 0
+    cut_items: int = 0
+    judgements_outside: int = 0
+    not_carried: list[str] = field(default_factory=list)
+
+    def leave(self, column: str) -> None:
+        """Notes a column that is not carried."""
+        if column not in self.not_carried:
+            self.not_carried.append(column)
+
+
+def ranked(scores: Mapping[str, float]) -> list[str]:
+    """Item ids, best first: score descending, ties by item id descending (trec_eval's rule).
+
+    Ids compare by code point, which is the order of their UTF-8 bytes.
+    """
+    return sorted(scores, key=lambda item: (scores[item], item), reverse=True)
+
+
+def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
+    """Scores by query id and item id; queries in the order of the file, items in `ranked` order.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names file, line and field, for a malformed line, a score that is not finite, or an item
+            that a query has twice; or an empty file.
+    """
+    run = _by_query(_entries(existing(path, "run"), _RUN))
+    return {query_id: {item: scores[item] for item in ranked(scores)} for query_id, scores in run.items()}
+
+
+def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
+    """Grades by query id and item id, in the order of the file. Negative grades are kept as they are.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names file, line and field, for a malformed line, a grade that is no integer, or a pair
+            that is judged twice; or an empty file.
+    """
+    qrels = _by_query(_entries(existing(path, "qrels"), _QRELS))
+    return {
+        query_id: {item: int(grade) for item, grade in grades.items()} for query_id, grades in qrels.items()
+    }
+
+
+def group_by_query(entries: Iterable[Entry]) -> Iterator[tuple[str, dict[str, float]]]:
+    """The numbers of one query after the other, by item id, in flat memory.
+
+    Raises:
+        ValueError: names both places, for entries of one query with other queries between them, or an item that a
+            query has twice.
+    """
+    starts: dict[str, str] = {}
+    current: str | None = None
+    values: dict[str, float] = {}
+    for where, query_id, item_id, value in entries:
+        if query_id != current:
+            if current is not None:
+                yield current, values
+            if query_id in starts:
+                raise ValueError(
+                    f"{where}, field 'query_id': query {query_id!r} began at {starts[query_id]} already, with other "
+                    "queries between; sort by query, for example with `sort -s -k1,1 RUN > SORTED`"
+                )
+            starts[query_id], current, values = where, query_id, {}
+        if item_id in values:
+            raise _repeated(where, query_id, item_id)
+        values[item_id] = value
+    if current is not None:
+        yield current, values
+
+
+def write_run(
+    run: Mapping[str, Mapping[str, float]], path: str | os.PathLike[str], tag: str = "crossjem_pl"
+) -> int:
+    """Writes a run, gzip if the name ends in .gz; returns the number of lines.
+
+    Ranks count from 1 in `ranked` order. Scores have the shortest form that reads back as the same float64,
+    hence as the same float32.
+
+    Raises:
+        ValueError: an id or tag that is empty or holds white space, a score that is not finite, or no line at
+            all.
+    """
+    _check_word("tag", tag)
+    return _write(run.items(), Path(path), lambda query_id, scores: _run_lines(query_id, scores, tag))
+
+
+def write_list_run(
+    lists: Iterable[RankingList], path: str | os.PathLike[str], tag: str = "crossjem_pl"
+) -> int:
+    """Writes the `scores` of lists as a run, in flat memory; returns the number of lines.
+
+    Raises:
+        ValueError: names a list that has no scores; otherwise as `write_run`.
+    """
+    _check_word("tag", tag)
+    entries = _numbers(lists, "scores", "a run needs")
+    return _write(entries, Path(path), lambda query_id, scores: _run_lines(query_id, scores, tag))
+
+
+def write_qrels(qrels: Mapping[str, Mapping[str, float]], path: str | os.PathLike[str]) -> int:
+    """Writes qrels, gzip if the name ends in .gz; returns the number of lines.
+
+    Raises:
+        ValueError: an id that is empty or holds white space, a grade that is no integer, or no line at all.
+    """
+    return _write(qrels.items(), Path(path), _qrels_lines)
+
+
+def write_list_qrels(lists: Iterable[RankingList], path: str | os.PathLike[str]) -> int:
+    """Writes the `labels` of lists as qrels, zeros too, in flat memory; returns the number of lines.
+
+    Raises:
+        ValueError: names a list that has no labels or a label that is no integer; otherwise as `write_qrels`.
+    """
+    return _write(_numbers(lists, "labels", "qrels need"), Path(path), _qrels_lines)
+
+
+def read_texts(
+    path: str | os.PathLike[str], wanted: Collection[str] | None = None, counts: ReadCounts | None = None
+) -> dict[str, str]:
+    """Texts by id.
+
+    Args:
+        path: rows with the columns `id` and `text` (JSON, CSV or Parquet, or a folder of shards), or else lines
+            `id<TAB>text`, plain or gzip. The id ends at the first tab, later tabs belong to the text; there is no
+            quoting and no header.
+        wanted: the ids to keep (memory follows them, not the file); None keeps all.
+        counts: told the columns that are not carried.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names file and line, for a malformed line, a blank text or a repeat of an id that is kept;
+            or an empty file.
+    """
+    source = existing(path)
+    has_rows = source.is_dir() or (ending(source) in ROW_ENDINGS and not ending(source).startswith(".tsv"))
+    texts: dict[str, str] = {}
+    empty = True
+    for where, identifier, text in _text_rows(source, counts) if has_rows else _text_lines(source):
+        empty = False
+        if wanted is not None and identifier not in wanted:
+            continue
+        if not text or text.isspace():
+            raise ValueError(f"{where}, field 'text': the text of id {identifier!r} is blank")
+        if identifier in texts:
+            raise ValueError(f"{where}, field 'id': id {identifier!r} occurs before in this source")
+        texts[identifier] = text
+    if empty:
+        raise ValueError(f"{source}: the file has no rows")
+    return texts
+
+
+def read_trec(
+    run: str | os.PathLike[str],
+    queries: str | os.PathLike[str],
+    items: str | os.PathLike[str],
+    qrels: str | os.PathLike[str] | None = None,
+    *,
+    depth: int | None = None,
+    counts: ReadCounts | None = None,
+) -> Iterator[RankingList]:
+    """Streams the lists of a run: queries in the order of the file, items in `ranked` order, scores kept.
+
+    The run is read twice: first for the ids whose texts are needed, then for the lists. So memory holds the
+    texts of the run's own queries and items, and the qrels, but not the run.
+
+    Args:
+        run: the run; the lines of one query stand together.
+        queries: texts of the queries, see `read_texts`.
+        items: texts of the items, see `read_texts`.
+        qrels: grades, which become labels; an item of the run that is not judged gets 0. None: no labels.
+        depth: keep the `depth` best items of each query; None keeps all.
+        counts: filled with the items that `depth` cut and the judgements that are in no list (the item was
+            not retrieved, or was cut, or the query is not in the run): such relevant items are missed by
+            metrics that see only the lists.
+
+    Raises:
+        FileNotFoundError: one of the files does not exist.
+        ValueError: names file and line, for what `read_run` and `read_texts` refuse, an id of the run without
+            a text, or lines of one query that do not stand together; or a `depth` below 1.
+    """
+    if depth is not None and depth < 1:
+        raise ValueError(f"depth must be at least 1, got {depth}")
+    for file, what in (
+        (run, "run"),
+        (queries, "queries file"),
+        (items, "items file"),
+        (qrels or run, "qrels"),
+    ):
+        existing(file, what)
+    return _lists(
+        Path(run), Path(queries), Path(items), qrels, depth, ReadCounts() if counts is None else counts
+    )
+
+
+def _lists(
+    run: Path,
+    queries: Path,
+    items: Path,
+    qrels: str | os.PathLike[str] | None,
+    depth: int | None,
+    counts: ReadCounts,
+) -> Iterator[RankingList]:
+    grades = None if qrels is None else read_qrels(qrels)
+    first: dict[str, dict[str, str]] = {"query": {}, "item": {}}  # where each id is first, for the message
+    for where, query_id, item_id, _ in _entries(run, _RUN):
+        first["query"].setdefault(query_id, where)
+        first["item"].setdefault(item_id, where)
+    texts = {
+        what: read_texts(file, first[what], counts) for what, file in (("query", queries), ("item", items))
+    }
+    for what, file in (("query", queries), ("item", items)):
+        for identifier, where in first[what].items():
+            if identifier not in texts[what]:
+                raise ValueError(f"{where}, field '{what}_id': {what} {identifier!r} has no text in {file}")
+    judged = 0
+    for query_id, scores in group_by_query(_entries(run, _RUN)):
+        order = ranked(scores)
+        counts.cut_items += len(order) - len(order[:depth])
+        order = order[:depth]
+        labels = None
+        if grades is not None:
+            of_query = grades.get(query_id, {})
+            labels = tuple(float(of_query.get(item, 0)) for item in order)
+            judged += sum(item in of_query for item in order)
+        counts.lists += 1
+        counts.items += len(order)
+        item_texts = tuple(texts["item"][item] for item in order)
+        kept = tuple(scores[item] for item in order)
+        yield RankingList(query_id, texts["query"][query_id], tuple(order), item_texts, labels, kept)
+    if grades is not None:
+        counts.judgements_outside += sum(len(of_query) for of_query in grades.values()) - judged
+
+
+def _entries(path: Path, names: tuple[str, ...]) -> Iterator[Entry]:
+    """The lines of a run or of qrels."""
+    name, column = ("grade", 3) if names is _QRELS else ("score", 4)
+    empty = True
+    for number, line in read_lines(path):
+        where, empty = f"{path}, line {number}", False
+        fields = _FIELD.findall(line)
+        if len(fields) != len(names):
+            raise ValueError(
+                f"{where}: expected {len(names)} fields ({' '.join(names)}), found {len(fields)}"
+            )
+        text = fields[column]
+        value = parse_number(text) if name == "score" or _GRADE.fullmatch(text) else None
+        if value is None:
+            wanted = "an integer" if name == "grade" else "a finite number"
+            raise ValueError(f"{where}, field {name!r}: expected {wanted}, got {text!r}")
+        yield where, fields[0], fields[2], value
+    if empty:
+        raise ValueError(f"{path}: the file has no {'judgements' if name == 'grade' else 'run lines'}")
+
+
+def _by_query(entries: Iterable[Entry]) -> dict[str, dict[str, float]]:
+    """All numbers in memory; the lines of a query may stand anywhere."""
+    values: dict[str, dict[str, float]] = {}
+    for where, query_id, item_id, value in entries:
+        of_query = values.setdefault(query_id, {})
+        if item_id in of_query:
+            raise _repeated(where, query_id, item_id)
+        of_query[item_id] = value
+    return values
+
+
+def _repeated(where: str, query_id: str, item_id: str) -> ValueError:
+    return ValueError(f"{where}, field 'item_id': query {query_id!r} has item {item_id!r} before")
+
+
+def _text_rows(path: Path, counts: ReadCounts | None) -> Iterator[tuple[str, str, str]]:
+    columns = ("id", "text")
+    for row in read_rows(path, columns):
+        for column in row.columns if counts is not None else ():
+            if column not in columns:
+                counts.leave(f"{column} (of {path.name})")  # type: ignore[union-attr]
+        blank = isinstance(row.values.get("text"), str) and not row.values["text"].strip()
+        yield row.where, row.identifier("id"), "" if blank else row.text("text")
+
+
+def _text_lines(path: Path) -> Iterator[tuple[str, str, str]]:
+    for number, line in read_lines(path):
+        where = f"{path}, line {number}"
+        identifier, tab, text = line.partition("\t")
+        if not tab:
+            raise ValueError(f"{where}: expected 'id<TAB>text', found no tab")
+        if not identifier or identifier.isspace():
+            raise ValueError(f"{where}, field 'id': the id is blank")
+        yield where, identifier, text
+
+
+def _numbers(
+    lists: Iterable[RankingList], name: str, needs: str
+) -> Iterator[tuple[str, Mapping[str, float]]]:
+    for ranking_list in lists:
+        values = getattr(ranking_list, name)
+        if values is None:
+            raise ValueError(
+                f"list {ranking_list.query_id!r}, field {name!r}: {needs} {name} and there are none"
+            )
+        yield ranking_list.query_id, dict(zip(ranking_list.item_ids, values, strict=True))
+
+
+def _run_lines(query_id: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
+    for item, score in scores.items():
+        if not math.isfinite(score):
+            raise ValueError(f"query {query_id!r}, item {item!r}: the score {score!r} is not finite")
+    for rank, item in enumerate(ranked(scores), 1):
+        yield f"{query_id} Q0 {item} {rank} {float(scores[item])!r} {tag}"
+
+
+def _qrels_lines(query_id: str, grades: Mapping[str, float]) -> Iterator[str]:
+    for item, grade in grades.items():
+        if not float(grade).is_integer():
+            raise ValueError(f"query {query_id!r}, item {item!r}: qrels need integer grades, not {grade!r}")
+        yield f"{query_id} 0 {item} {int(grade)}"
+
+
+def _write(
+    entries: Iterable[tuple[str, Mapping[str, float]]],
+    path: Path,
+    lines: Callable[[str, Mapping[str, float]], Iterable[str]],
+) -> int:
+    count = 0
+    with replacing(path) as stream:
+        for query_id, values in entries:
+            _check_word("query_id", query_id)
+            for item in values:
+                _check_word("item_id", item)
+            for line in lines(query_id, values):
+                stream.write(f"{line}\n".encode())
+                count += 1
+        if not count:
+            raise ValueError(f"{path}: there is nothing to write, the run or qrels are empty")
+    return count
+
+
+def _check_word(name: str, value: str) -> None:
+    """The fields of TREC files end at white space, so none may hold any (programs differ in what counts)."""
+    if value.split() != [value]:
+        raise ValueError(f"field {name!r}: {value!r} is empty or holds white space, which a TREC file cannot")
