@@ -12,8 +12,8 @@ import pytest
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists
 from tests.conftest import root
-from tests.data.prepare.test_linkso import linkso
-from tests.data.prepare.tiny_collection import register
+from tests.prepare.test_linkso import linkso
+from tests.prepare.tiny_collection import register
 
 PAGE = (root() / "docs" / "prepare.md").read_text(encoding="utf-8")
 WHAT = ["msmarco-titles", "sodq", "askubuntu", "scidocs", "log"]
