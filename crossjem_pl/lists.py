@@ -245,7 +245,7 @@ class PairGroups:
         for name, new, old in zip(("item", "label", "score"), (item, label, score), before, strict=True):
             if new != old:
                 raise ValueError(
-                    f"{where}, field {name!r}: query {identifier!r}, item {key!r} has {new!r} here and {old!r} in "
+                    f"{where}, field {name!r}: query {query!r}, item {item!r} has {new!r} here and {old!r} in "
                     f"{place}"
                 )
         self.merged += 1

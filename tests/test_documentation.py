@@ -14,7 +14,7 @@ import torch
 
 from crossjem_pl.cli import main
 from crossjem_pl.data import sources
-from crossjem_pl.data.formats import write_list_qrels, write_list_run, write_lists
+from crossjem_pl.data.formats import write_lists, write_qrels, write_run
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.rankers import DPR, encoders
 from crossjem_pl.rankers.folder import save_ranker
@@ -44,8 +44,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         write_lists(lists, tmp_path / name)
     write_lists(lists, tmp_path / "dev.parquet")
-    write_list_run(lists, tmp_path / "bm25.run")
-    write_list_qrels(lists, tmp_path / "judged.qrels")
+    write_run(lists, tmp_path / "bm25.run")
+    write_qrels(lists, tmp_path / "judged.qrels")
     (tmp_path / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))
     items = {i: text for one in lists for i, text in zip(one.item_ids, one.items, strict=True)}
     (tmp_path / "items.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in items.items()))

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from crossjem_pl.data.trec import (
     read_run,
     read_texts,
     read_trec,
-    write_list_qrels,
-    write_list_run,
     write_qrels,
     write_run,
 )
@@ -42,8 +40,6 @@ __all__ = [
     "read_texts",
     "read_trec",
     "target_format",
-    "write_list_qrels",
-    "write_list_run",
     "write_lists",
     "write_qrels",
     "write_run",
@@ -197,26 +193,35 @@ class ListReader:
         for column in row.columns:
             if column not in self.columns:
                 self.counts.leave(column)
-        if self.layout == "mteb":
-            return self._positives_and_negatives(row)
-        if self.layout in ("canonical", "columns"):
-            return [self._items(row)]
-        if self.layout == "triplets":
-            self._triplet(row)
-        else:
+        if self.layout in ("pairs", "sentences"):
             self._pair(row)
-        return []
+            return []
+        if self.layout == "triplets":
+            self._sides(row, self._groups, row.text("anchor"))
+            return []
+        groups = PairGroups()
+        if self.layout == "mteb":
+            self._mteb(row, groups)
+        elif "item_ids" in row.values:
+            return [self._with_ids(row)]
+        else:
+            query_id, query, texts, labels, scores = self._values(row)
+            if not texts:
+                raise row.error(self._required[1], "the list has no items")
+            for i, text in enumerate(texts):
+                numbers = (None if values is None else values[i] for values in (labels, scores))
+                groups.add(row.where, query, text, *numbers, query_id=query_id)
+        self.counts.merged_items += groups.merged
+        return [self._ordered(ranking_list) for _, ranking_list in groups]
 
     def rest(self) -> Iterator[tuple[Row, RankingList]]:
         """The lists of pairs and triplets, each with the first row of its query, when all rows were given."""
         self.counts.merged_items += self._groups.merged
         for where, ranking_list in self._groups:
-            if self.layout == "triplets":
-                ranking_list = _by_id(ranking_list)
-            yield self._first_rows[where], ranking_list
+            yield self._first_rows[where], self._ordered(ranking_list)
 
-    def _items(self, row: Row) -> RankingList:
-        """A row with all items of a query."""
+    def _values(self, row: Row) -> tuple[str, str, list[str], list[float] | None, list[float] | None]:
+        """Query id, query, items, labels and scores of a row with all items of a query."""
         field = self._required[1]
         texts = row.texts(field)
         labels, scores = (
@@ -227,40 +232,41 @@ class ListReader:
         )
         query = row.text("query")
         query_id = row.identifier("query_id") if "query_id" in row.values else self._query_id(query)
-        if "item_ids" not in row.values:
-            return self._from_texts(row, field, query_id, query, texts, labels, scores)
+        return query_id, query, texts, labels, scores
+
+    def _with_ids(self, row: Row) -> RankingList:
+        query_id, query, texts, labels, scores = self._values(row)
         try:
             return RankingList(query_id, query, row.identifiers("item_ids"), texts, labels, scores)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"{row.where}: {error}") from None
 
-    def _positives_and_negatives(self, row: Row) -> list[RankingList]:
-        """MTEB's re-ranking rows (Muennighoff et al., 2023, arXiv 2210.07316): one list for each query text.
-
-        The items stand in the order of their ids, which tells nothing of the labels, while the row's own order would
-        put every relevant item first.
-        """
+    def _mteb(self, row: Row, groups: PairGroups) -> None:
+        """MTEB's re-ranking rows (Muennighoff et al., 2023, arXiv 2210.07316): one list for each query text."""
         queries = row.one_or_more_texts("query")
-        positive, negative = row.one_or_more_texts("positive"), row.one_or_more_texts("negative")
-        both = set(positive) & set(negative)
-        if both:
-            raise row.error("negative", f"text is both positive and negative: {min(both)!r}")
         if not queries:
             raise row.error("query", "the list of queries is empty")
-        if not positive and not negative:
-            raise row.error("positive", "the row has no positive and no negative texts")
         distinct = list(dict.fromkeys(queries))
         self.counts.merged_queries += len(queries) - len(distinct)
         given = row.identifier("query_id") if row.has("query_id") else None
-        texts = sorted(positive + negative, key=content_id)
-        relevant = set(positive)
-        labels = [float(text in relevant) for text in texts]
-        lists = []
         for number, query in enumerate(distinct, 1):
             numbered = given if number == 1 else f"{given}-{number}"
-            query_id = self._query_id(query) if given is None else str(numbered)
-            lists.append(self._from_texts(row, "positive", query_id, query, texts, labels, None))
-        return lists
+            self._sides(row, groups, query, self._query_id(query) if given is None else numbered)
+
+    def _sides(self, row: Row, groups: PairGroups, query: str, query_id: str | None = None) -> None:
+        """The positives and negatives of a row, with the labels 1 and 0."""
+        optional = self.layout == "triplets" and not row.has("negative")
+        positive = row.one_or_more_texts("positive")
+        negative = [] if optional else row.one_or_more_texts("negative")
+        both = set(positive) & set(negative)
+        if both:
+            raise row.error("negative", f"text is both positive and negative: {min(both)!r}")
+        if not positive and not negative:
+            raise row.error("positive", "the row has no positive and no negative texts")
+        for label, texts in ((1.0, positive), (0.0, negative)):
+            for text in texts:
+                if groups.add(row.where, query, text, label, query_id=query_id) and groups is self._groups:
+                    self._first_rows[row.where] = row
 
     def _pair(self, row: Row) -> None:
         """A row with one item of a query."""
@@ -270,16 +276,7 @@ class ListReader:
             if name is not None and (name != standard or row.has(name)):
                 options[standard] = row.scalar(name)
         options |= {name: row.identifier(name) for name in ("query_id", "item_id") if row.has(name)}
-        self._add(row, row.text(query), row.text(item), **options)
-
-    def _triplet(self, row: Row) -> None:
-        """A row with the positive, and the negatives if there are any, of an anchor."""
-        for field, label in (("positive", 1.0), ("negative", 0.0)):
-            for text in row.one_or_more_texts(field) if field == "positive" or row.has(field) else ():
-                self._add(row, row.text("anchor"), text, label=label)
-
-    def _add(self, row: Row, query: str, item: str, **options: Any) -> None:
-        if self._groups.add(row.where, query, item, **options):
+        if self._groups.add(row.where, row.text(query), row.text(item), **options):
             self._first_rows[row.where] = row
 
     def _query_id(self, query: str) -> str:
@@ -291,40 +288,11 @@ class ListReader:
         self.counts.repeated_queries += 1
         return f"{identifier}-{self._queries[identifier]}"
 
-    def _from_texts(
-        self,
-        row: Row,
-        field: str,
-        query_id: str,
-        query: str,
-        texts: Sequence[str],
-        labels: Sequence[float] | None,
-        scores: Sequence[float] | None,
-    ) -> RankingList:
-        """A list whose item ids are `content_id`s, exact repeats merged."""
-        first: dict[str, int] = {}
-        for i, text in enumerate(texts):
-            j = first.setdefault(text, i)
-            for name, values in (("label", labels), ("score", scores)):
-                if values is not None and values[i] != values[j]:
-                    raise row.error(
-                        field,
-                        f"positions {j} and {i} hold the same text, {text!r}, with {name}s {values[j]:g} and "
-                        f"{values[i]:g}",
-                    )
-        if not first:
-            raise row.error(field, "the list has no items")
-        self.counts.merged_items += len(texts) - len(first)
-        labels, scores = (
-            None if values is None else tuple(values[i] for i in first.values())
-            for values in (labels, scores)
-        )
-        return RankingList(query_id, query, tuple(map(content_id, first)), tuple(first), labels, scores)
-
-
-def _by_id(ranking_list: RankingList) -> RankingList:
-    """The items in the order of their ids."""
-    return ranking_list.select(sorted(range(len(ranking_list)), key=ranking_list.item_ids.__getitem__))
+    def _ordered(self, ranking_list: RankingList) -> RankingList:
+        """The items of positives and negatives in the order of their ids, which tells nothing of the labels."""
+        if self.layout not in ("mteb", "triplets"):
+            return ranking_list
+        return ranking_list.select(sorted(range(len(ranking_list)), key=ranking_list.item_ids.__getitem__))
 
 
 def _understood() -> str:
@@ -396,9 +364,9 @@ def write_lists(
             raise ValueError(f"{target}: there are no lists to write")
 
     if format == "run":
-        write_list_run(checked(), target, tag)
+        write_run(checked(), target, tag)
     elif format == "qrels":
-        write_list_qrels(checked(), target)
+        write_qrels(checked(), target)
     elif ending(target) not in TARGETS["canonical"]:
         raise ValueError(f"{path}: lists are written to names that end in {', '.join(TARGETS['canonical'])}")
     else:

@@ -27,8 +27,6 @@ __all__ = [
     "read_run",
     "read_texts",
     "read_trec",
-    "write_list_qrels",
-    "write_list_run",
     "write_qrels",
     "write_run",
 ]
@@ -134,50 +132,59 @@ def group_by_query(entries: Iterable[Entry]) -> Iterator[tuple[str, dict[str, fl
 
 
 def write_run(
-    run: Mapping[str, Mapping[str, float]], path: str | os.PathLike[str], tag: str = "crossjem_pl"
+    run: Mapping[str, Mapping[str, float]] | Iterable[RankingList],
+    path: str | os.PathLike[str],
+    tag: str = "crossjem_pl",
 ) -> int:
-    """Writes a run, gzip if the name ends in .gz; returns the number of lines.
+    """Writes scores as a run in flat memory, gzip if the name ends in .gz; returns the number of lines.
 
     Ranks count from 1 in `ranked` order. Scores have the shortest form that reads back as the same float64,
     hence as the same float32.
 
+    Args:
+        run: scores by query id and item id, or lists with scores.
+        path: the file.
+        tag: the last field of every line.
+
     Raises:
-        ValueError: an id or tag that is empty or holds white space, a score that is not finite, or no line at
-            all.
+        ValueError: an id or tag that is empty or holds white space, a score that is not finite, a list without
+            scores, or no line at all.
     """
     _check_word("tag", tag)
-    return _write(run.items(), Path(path), lambda query_id, scores: _run_lines(query_id, scores, tag))
+
+    def lines(query_id: str, scores: Mapping[str, float]) -> Iterator[str]:
+        for item, score in scores.items():
+            if not math.isfinite(score):
+                raise ValueError(f"query {query_id!r}, item {item!r}: the score {score!r} is not finite")
+        for rank, item in enumerate(ranked(scores), 1):
+            yield f"{query_id} Q0 {item} {rank} {float(scores[item])!r} {tag}"
+
+    return _write(_numbers(run, "scores", "a run needs"), Path(path), lines)
 
 
-def write_list_run(
-    lists: Iterable[RankingList], path: str | os.PathLike[str], tag: str = "crossjem_pl"
+def write_qrels(
+    qrels: Mapping[str, Mapping[str, float]] | Iterable[RankingList], path: str | os.PathLike[str]
 ) -> int:
-    """Writes the `scores` of lists as a run, in flat memory; returns the number of lines.
+    """Writes grades as qrels in flat memory, zeros too, gzip if the name ends in .gz; returns the number of lines.
+
+    Args:
+        qrels: grades by query id and item id, or lists with labels.
+        path: the file.
 
     Raises:
-        ValueError: names a list that has no scores; otherwise as `write_run`.
+        ValueError: an id that is empty or holds white space, a grade that is no integer, a list without labels, or
+            no line at all.
     """
-    _check_word("tag", tag)
-    entries = _numbers(lists, "scores", "a run needs")
-    return _write(entries, Path(path), lambda query_id, scores: _run_lines(query_id, scores, tag))
 
+    def lines(query_id: str, grades: Mapping[str, float]) -> Iterator[str]:
+        for item, grade in grades.items():
+            if not float(grade).is_integer():
+                raise ValueError(
+                    f"query {query_id!r}, item {item!r}: qrels need integer grades, not {grade!r}"
+                )
+            yield f"{query_id} 0 {item} {int(grade)}"
 
-def write_qrels(qrels: Mapping[str, Mapping[str, float]], path: str | os.PathLike[str]) -> int:
-    """Writes qrels, gzip if the name ends in .gz; returns the number of lines.
-
-    Raises:
-        ValueError: an id that is empty or holds white space, a grade that is no integer, or no line at all.
-    """
-    return _write(qrels.items(), Path(path), _qrels_lines)
-
-
-def write_list_qrels(lists: Iterable[RankingList], path: str | os.PathLike[str]) -> int:
-    """Writes the `labels` of lists as qrels, zeros too, in flat memory; returns the number of lines.
-
-    Raises:
-        ValueError: names a list that has no labels or a label that is no integer; otherwise as `write_qrels`.
-    """
-    return _write(_numbers(lists, "labels", "qrels need"), Path(path), _qrels_lines)
+    return _write(_numbers(qrels, "labels", "qrels need"), Path(path), lines)
 
 
 def read_texts(
@@ -355,30 +362,19 @@ def _text_lines(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _numbers(
-    lists: Iterable[RankingList], name: str, needs: str
+    source: Mapping[str, Mapping[str, float]] | Iterable[RankingList], name: str, needs: str
 ) -> Iterator[tuple[str, Mapping[str, float]]]:
-    for ranking_list in lists:
+    """The numbers of each query by item id, from such mappings or from the field `name` of lists."""
+    if isinstance(source, Mapping):
+        yield from source.items()
+        return
+    for ranking_list in source:
         values = getattr(ranking_list, name)
         if values is None:
             raise ValueError(
                 f"list {ranking_list.query_id!r}, field {name!r}: {needs} {name} and there are none"
             )
         yield ranking_list.query_id, dict(zip(ranking_list.item_ids, values, strict=True))
-
-
-def _run_lines(query_id: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
-    for item, score in scores.items():
-        if not math.isfinite(score):
-            raise ValueError(f"query {query_id!r}, item {item!r}: the score {score!r} is not finite")
-    for rank, item in enumerate(ranked(scores), 1):
-        yield f"{query_id} Q0 {item} {rank} {float(scores[item])!r} {tag}"
-
-
-def _qrels_lines(query_id: str, grades: Mapping[str, float]) -> Iterator[str]:
-    for item, grade in grades.items():
-        if not float(grade).is_integer():
-            raise ValueError(f"query {query_id!r}, item {item!r}: qrels need integer grades, not {grade!r}")
-        yield f"{query_id} 0 {item} {int(grade)}"
 
 
 def _write(

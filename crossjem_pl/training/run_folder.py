@@ -13,7 +13,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from torch import Tensor
 
-from crossjem_pl.data.formats import write_list_qrels, write_lists, write_run
+from crossjem_pl.data.formats import write_lists, write_qrels, write_run
 from crossjem_pl.data.module import RankingDataModule, Stage
 from crossjem_pl.evaluation.measures import evaluate_run
 from crossjem_pl.lists import RankingList
@@ -127,7 +127,7 @@ class RunFolder(Callback):
         if lists and all(one.labels is not None for one in lists):
             write_lists(lists, root / f"{stage}_lists.parquet")
             if all(float(label).is_integer() for one in lists for label in one.labels or ()):
-                write_list_qrels(lists, root / f"{stage}.qrels")
+                write_qrels(lists, root / f"{stage}.qrels")
             evaluation = evaluate_run(
                 run,
                 {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists},

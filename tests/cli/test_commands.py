@@ -10,7 +10,7 @@ import torch
 
 from crossjem_pl.cli import main
 from crossjem_pl.cli.main import COMMANDS
-from crossjem_pl.data.formats import read_lists, write_list_qrels, write_list_run, write_lists
+from crossjem_pl.data.formats import read_lists, write_lists, write_qrels, write_run
 from crossjem_pl.data.teacher import read_provenance, read_scores
 from crossjem_pl.inference import Reranker
 from crossjem_pl.rankers import DPR, CrossJEM
@@ -88,9 +88,9 @@ def test_convert_evaluate_and_compare(tmp_path: Path, capsys: pytest.CaptureFixt
     write_lists(lists, tmp_path / "lists.jsonl")
     assert main(["convert", str(tmp_path / "lists.jsonl"), str(tmp_path / "lists.parquet")]) == 0
     assert list(read_lists(tmp_path / "lists.parquet")) == lists
-    write_list_run(lists, tmp_path / "a.trec")
-    write_list_run(lists, tmp_path / "b.trec", tag="b")
-    write_list_qrels(lists, tmp_path / "qrels")
+    write_run(lists, tmp_path / "a.trec")
+    write_run(lists, tmp_path / "b.trec", tag="b")
+    write_qrels(lists, tmp_path / "qrels")
     assert (
         main(["evaluate", str(tmp_path / "a.trec"), str(tmp_path / "qrels"), "--out", str(tmp_path / "m")])
         == 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from crossjem_pl.cli import main
-from crossjem_pl.data.formats import write_list_qrels, write_list_run, write_lists
+from crossjem_pl.data.formats import write_lists, write_qrels, write_run
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, QueryHead
@@ -112,8 +112,8 @@ def test_evaluate_takes_the_metrics_of_a_filter_and_clicks(
 ) -> None:
     lists = list(simulate(10, 20, seed=0))
     write_lists(lists, tmp_path / "lists.parquet")
-    write_list_run(lists, tmp_path / "run.trec")
-    write_list_qrels(lists, tmp_path / "qrels")
+    write_run(lists, tmp_path / "run.trec")
+    write_qrels(lists, tmp_path / "qrels")
     command = [
         "evaluate",
         str(tmp_path / "run.trec"),

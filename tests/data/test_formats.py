@@ -463,7 +463,7 @@ def test_columns_rows_merge_exact_repeats(tmp_path: Path, caplog: pytest.LogCapt
     list(read_lists(path))
     assert "merged 1 exact repeats" in caplog.text
     for change, problem in (
-        ({"labels": [1, 0, 0]}, r"positions 0 and 2 hold the same text, 'b', with labels 1 and 0"),
+        ({"labels": [1, 0, 0]}, r"field 'label': query 'q', item 'b' has 0\.0 here and 1\.0 in"),
         ({"docs": [], "labels": [], "scores": []}, r"field 'docs': the list has no items"),
         ({"labels": [1]}, r"field 'labels': 1 values for 3 entries of 'docs'"),
     ):

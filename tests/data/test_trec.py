@@ -20,8 +20,6 @@ from crossjem_pl.data.trec import (
     read_run,
     read_texts,
     read_trec,
-    write_list_qrels,
-    write_list_run,
     write_qrels,
     write_run,
 )
@@ -129,16 +127,16 @@ def test_qrels_round_trip(tmp_path: Path) -> None:
 
 def test_lists_become_runs_and_qrels(tmp_path: Path) -> None:
     scored = [one for one in LISTS if one.scores]
-    assert write_list_run(scored, tmp_path / "a.run") == 4
+    assert write_run(scored, tmp_path / "a.run") == 4
     assert read_run(tmp_path / "a.run") == {"q1": {"a": 0.75, "b": 0.1}, "q2": {"b": 0.5, "c": -2.0}}
-    assert write_list_qrels(LISTS[:1], tmp_path / "a.qrels") == 2
+    assert write_qrels(LISTS[:1], tmp_path / "a.qrels") == 2
     assert (tmp_path / "a.qrels").read_text() == "q1 0 a 1\nq1 0 b 0\n"
     with pytest.raises(ValueError, match="list 'q3', field 'scores': a run needs scores"):
-        write_list_run(LISTS, tmp_path / "b.run")
+        write_run(LISTS, tmp_path / "b.run")
     with pytest.raises(ValueError, match="list 'q2', field 'labels': qrels need labels"):
-        write_list_qrels(LISTS, tmp_path / "b.qrels")
+        write_qrels(LISTS, tmp_path / "b.qrels")
     with pytest.raises(ValueError, match=r"query 'q', item 'a': qrels need integer grades, not 0\.5"):
-        write_list_qrels([RankingList("q", "x", ("a",), ("y",), (0.5,))], tmp_path / "b.qrels")
+        write_qrels([RankingList("q", "x", ("a",), ("y",), (0.5,))], tmp_path / "b.qrels")
     assert not list(tmp_path.glob("b*"))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from crossjem_pl.data.formats import write_list_qrels, write_lists, write_qrels, write_run
+from crossjem_pl.data.formats import write_lists, write_qrels, write_run
 from crossjem_pl.evaluation import compare, compare_runs, evaluate_run, plots, wording, write_comparison
 from crossjem_pl.evaluation.significance import holm, randomisation_test, t_test
 from crossjem_pl.lists import RankingList
@@ -48,7 +48,7 @@ def noisy_run(noise: float, seed: int) -> dict[str, dict[str, float]]:
 def write_folder(path: Path, run: dict[str, dict[str, float]], **summary: Any) -> Path:
     path.mkdir(parents=True)
     write_run(run, path / "val.trec")
-    write_list_qrels(lists(), path / "val.qrels")
+    write_qrels(lists(), path / "val.qrels")
     if summary:
         (path / "summary.json").write_text(json.dumps(summary))
     return path

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from crossjem_pl.data.formats import read_qrels, read_run, write_list_qrels, write_lists, write_run
+from crossjem_pl.data.formats import read_qrels, read_run, write_lists, write_qrels, write_run
 from crossjem_pl.evaluation import drawing, evaluate_run
 from crossjem_pl.evaluation.report import STEPS, Report, build_report, write_report
 from crossjem_pl.evaluation.report.contents import Block, Folded, HardLists, Missing, Paragraph, Table
@@ -58,7 +58,7 @@ def write_run_folder(path: Path, noise: float, loss: str | None, steps: int = 40
         for one in lists()
     }
     write_run(run, path / "val.trec")
-    write_list_qrels(lists(), path / "val.qrels")
+    write_qrels(lists(), path / "val.qrels")
     write_lists(lists(), path / "val_lists.parquet")
     config: dict[str, Any] = {"seed_everything": 7, "data": {"train": "train.parquet", "batch_size": 8}}
     if loss is not None:
