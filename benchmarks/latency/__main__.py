@@ -6,7 +6,7 @@ Texts in, sorted items out. The contenders take turns on every list, so a machin
 alike; rounds that warm up are not counted. Cold (the default): every text is tokenised within the time. `--warm`: the
 token caches know the texts, as in a service whose items repeat. Rankers that encode queries and items apart (ColBERT,
 DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead either way, as the paper's latencies
-assume. "by id": CROSS-JEM and monoBERT once more through `Reranker.rank_ids`, the items' token ids in a store, the
+assume. "by id": CROSS-JEM and monoBERT once more by id, the items' token ids in a store, the
 query a text. Weights are the encoder's with fresh heads: they do not change the time.
 
 Writes latency.json (`crossjem report --latency` reads it), latency.md, latency.png and stages.png.

@@ -94,9 +94,9 @@ class OwnRanker(InProcess):
 
 
 class ById(OwnRanker):
-    """The same through `Reranker.rank_ids`: the items' token ids are in the reranker's store, the query is a text."""
+    """The same by id: the items' token ids are in the reranker's store, the query is a text."""
 
     def rank(self, lists: Sequence[RankingList]) -> object:
         if len(lists) == 1:
-            return self.reranker.rank_ids(lists[0].query, lists[0].item_ids)
-        return self.reranker.rank_ids_batch([one.query for one in lists], [one.item_ids for one in lists])
+            return self.reranker.rank(lists[0].query, lists[0].item_ids)
+        return self.reranker.rank_batch([one.query for one in lists], [one.item_ids for one in lists])

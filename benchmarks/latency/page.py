@@ -17,7 +17,7 @@ __all__ = ["page", "plot_latency", "plot_stages"]
 _DECOUPLED = (
     "ColBERT, DPR, ANCE, TwinBERT, CoRAL and INSTRUCTOR have the items' vectors computed ahead, as the paper's "
     "latencies assume: only the query is encoded while the clock runs. By id: the items' token ids are in a store "
-    "(`Reranker.rank_ids`), only the query is tokenised."
+    "(a token store), only the query is tokenised."
 )
 
 _STYLES = ("-", "--", ":", "-.")

@@ -43,7 +43,7 @@ def stage_milliseconds(
 
     The calls are the real ones: `Reranker.rank` runs with clocks around the tokeniser and `collate` and hooks at the
     ranker and its encoder. On an accelerator every boundary waits for the device, so the sum is somewhat larger
-    than the latency without clocks. "check and look up" is what comes before `collate`, with the store of `rank_ids`;
+    than the latency without clocks. "check and look up" is what comes before `collate`, with a token store;
     "transfer" runs from the end of `collate` to the beginning of `forward`; "sort and result" from the end of
     `forward` on: the scores' way back, their check, sorting, the returned items.
 

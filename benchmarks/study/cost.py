@@ -12,7 +12,7 @@ from benchmarks.latency.contenders import OwnRanker
 from benchmarks.latency.turns import WARMUP, measured_lists
 from benchmarks.measuring.clock import milliseconds
 from crossjem_pl.inference import Reranker
-from crossjem_pl.inference.variants import Settings, variant
+from crossjem_pl.inference.configuration import Configuration
 from crossjem_pl.rankers.base import Ranker
 
 __all__ = ["Cost", "inference_cost"]
@@ -39,7 +39,7 @@ def inference_cost(
 ) -> dict[str, dict[int, Cost]]:
     """Ranker -> items -> cost, on simulated keyword lists. Vectors of items that can be kept are computed ahead."""
     contenders = {
-        name: OwnRanker(name, Reranker(_stored(ranker, precision), "cpu", precision), False, precision)
+        name: OwnRanker(name, _stored(ranker, precision), False, precision)
         for name, ranker in rankers.items()
     }
     out: dict[str, dict[int, Cost]] = {name: {} for name in rankers}
@@ -59,9 +59,11 @@ def inference_cost(
     return out
 
 
-def _stored(ranker: Ranker, precision: Precision) -> Ranker:
-    """The ranker with its matrices kept in the precision, as `optimize` leaves it."""
-    return variant(ranker, Settings(precision, None, False, torch.get_num_threads()), torch.device("cpu"))
+def _stored(ranker: Ranker, precision: Precision) -> Reranker:
+    """The ranker with its matrices kept in the precision, as `tune` leaves it."""
+    reranker = Reranker(ranker, "cpu")
+    reranker.configure(Configuration(precision))
+    return reranker
 
 
 def _scoring(contender: OwnRanker, one: object, precision: Precision) -> float:

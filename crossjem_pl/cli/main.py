@@ -32,15 +32,27 @@ COMMANDS = {
     "compare": "one table of several runs, with significance",
     "report": "learning curves, breakdowns and examples of runs as Markdown and HTML",
     "threshold": "find and store the score below which items are filtered",
-    "plan": "measure the fastest split of a list into passes on this machine",
+    "tune": "measure the fastest passes and precision of a model on this machine",
     "tokens": "store the token ids of items, to rank them by id",
     "export": "write a model as ONNX or OpenVINO",
 }
 """Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""
 
+_EPILOG = """`crossjem COMMAND --help` describes a command. `lightning` and `python -m crossjem_pl` are the same.
+Exit status: 0, 1 after an error of the program, 2 after a mistake in the input, 130 after Ctrl-C."""
+
+_NOISE = (
+    ".*args parameter is intended to run from within Python.*",
+    ".*Total length of `list` across ranks is zero.*",
+    ".*exists and is not empty.*",
+    ".*does not have many workers.*",
+    ".*isinstance\\(treespec, LeafSpec\\).*",
+    ".*predict returned None.*",
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program and returns its exit status: 0, or 2 after a mistake in the input."""
+    """Runs the program and returns its exit status: 0, 2 after a mistake in the input, 130 after Ctrl-C."""
     args = list(sys.argv[1:] if argv is None else argv)
     quiet_libraries()
     try:
@@ -50,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_training(args)
         else:
             _run_command(args)
-    except (ValueError, OSError, ImportError, _misconfiguration()) as error:
+    except (ValueError, OSError, ImportError, *_misconfiguration()) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -63,7 +75,11 @@ def _run_command(args: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="crossjem",
         description="Re-rank short texts: train, evaluate, compare and use CROSS-JEM and its baselines.",
-        epilog="`crossjem COMMAND --help` describes a command. `lightning` and `python -m crossjem_pl` are the same.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="print the version and exit"
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in TRAINING.items():
@@ -77,30 +93,31 @@ def _run_command(args: list[str]) -> None:
     _module(parsed.command).run(parsed)
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import crossjem_pl
+
+        print(f"crossjem_pl {crossjem_pl.__version__}")
+        parser.exit()
+
+
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"crossjem_pl.cli.{name}")
 
 
-def _misconfiguration() -> type[Exception]:
-    """Lightning's error for contradicting trainer options."""
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-
-    return MisconfigurationException
+def _misconfiguration() -> tuple[type[Exception], ...]:
+    """Lightning's error for contradicting trainer options; nothing else raises it."""
+    module = sys.modules.get("lightning.fabric.utilities.exceptions")
+    return () if module is None else (module.MisconfigurationException,)
 
 
 def quiet_libraries() -> None:
-    """Hides what libraries print and a user cannot act on."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    """Hides what libraries print and a user cannot act on. It imports none of them."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # lightning's calls, not the user's
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
         lambda record: "litlogger" not in record.getMessage() and "litmodels" not in record.getMessage()
     )
-    warnings.filterwarnings("ignore", message=".*args parameter is intended to run from within Python.*")
-    warnings.filterwarnings("ignore", message=".*Total length of `list` across ranks is zero.*")
-    warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
-    warnings.filterwarnings("ignore", message=".*predict returned None.*")
-    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # lightning's calls, not the user's
+    for message in _NOISE:
+        warnings.filterwarnings("ignore", message=message)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.markup import escape
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.table import Table
 
-from crossjem_pl.cli.console import wide_console
-from crossjem_pl.inference import RankedItem, Reranker
-from crossjem_pl.rankers.base import Explanation
+    from crossjem_pl.inference import RankedItem, Reranker
+    from crossjem_pl.rankers.base import Explanation
 
 __all__ = ["add_arguments", "run"]
 
@@ -18,10 +20,11 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="model folder or hub repository")
     parser.add_argument("query")
-    parser.add_argument("items", nargs="*", help="item texts")
+    parser.add_argument("items", nargs="*", help="item texts, or ids with --store")
     parser.add_argument(
         "--items", dest="items_file", type=Path, metavar="FILE", help="text file, one item per line"
     )
+    parser.add_argument("--store", type=Path, metavar="FOLDER", help="items are ids of this token store")
     parser.add_argument("--top-k", type=int, metavar="K", help="print only the best K")
     parser.add_argument("--activation", choices=["none", "sigmoid", "softmax"], default="none")
     filtering = parser.add_mutually_exclusive_group()
@@ -34,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold", type=float, metavar="SCORE", help="print only items with at least this score"
     )
     parser.add_argument("--explain", action="store_true", help="what each token adds to the score")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
 
 
@@ -41,12 +45,26 @@ def run(args: argparse.Namespace) -> None:
     items = [*args.items, *(_read_items(args.items_file) if args.items_file else [])]
     if not items:
         raise ValueError("no items: give them after the query, or with --items FILE")
-    reranker = Reranker.from_pretrained(args.model, device=args.device)
-    if args.filter or args.threshold is not None:
-        ranked = reranker.filter(args.query, items, args.threshold, args.top_k, args.activation)
-    else:
-        ranked = reranker.rank(args.query, items, args.top_k, args.activation)
+    from crossjem_pl.inference import Reranker
+
+    reranker = Reranker(args.model, device=args.device)
+    if args.store is not None:
+        from crossjem_pl.text.token_store import TokenStore
+
+        reranker.store = TokenStore.open(args.store)
+    ranked = reranker.rank(
+        args.query,
+        items,
+        top_k=args.top_k,
+        min_score="stored" if args.filter else args.threshold,
+        activation=None if args.activation == "none" else args.activation,
+    )
     explanations = reranker.explain(args.query, items) if args.explain else None
+    if args.json:
+        print(json.dumps(_as_json(args.query, ranked, explanations, reranker.truncated), ensure_ascii=False))
+        return
+    from crossjem_pl.cli.console import wide_console
+
     console = wide_console()
     console.print(_table(args.query, ranked, explanations))
     if args.filter or args.threshold is not None:
@@ -65,6 +83,16 @@ def _read_items(path: Path) -> list[str]:
     return lines
 
 
+def _as_json(
+    query: str, ranked: list[RankedItem], explanations: list[Explanation] | None, truncated: int
+) -> dict[str, object]:
+    rows = [asdict(row) for row in ranked]
+    if explanations is not None:
+        for row in rows:
+            row["contributions"] = [asdict(c) for c in explanations[row["index"]].contributions]
+    return {"query": query, "items": rows, "truncated": truncated}
+
+
 def _filtered(args: argparse.Namespace, reranker: Reranker, kept: int, items: int) -> str:
     """Which items are shown and why."""
     limit = "" if args.top_k is None else f"the best {args.top_k} of "
@@ -78,6 +106,9 @@ def _filtered(args: argparse.Namespace, reranker: Reranker, kept: int, items: in
 
 
 def _table(query: str, ranked: list[RankedItem], explanations: list[Explanation] | None) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(title=f"query: {escape(query)}", title_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("score", justify="right")
@@ -93,9 +124,11 @@ def _table(query: str, ranked: list[RankedItem], explanations: list[Explanation]
 
 
 def _contributions(explanation: Explanation) -> str:
+    from rich.markup import escape
+
     parts = sorted(explanation.contributions, key=lambda c: -abs(c.value))
-    own = [f"{escape(c.token)} {c.value:+.3f}" for c in parts if c.part == "item"]
+    shown = [f"{escape(c.token)} {c.value:+.3f}" for c in parts if c.part == "item"]
     rest = sum(c.value for c in parts if c.part != "item")
     if any(c.part != "item" for c in parts):
-        own.append(f"[dim]query and bias {rest:+.3f}[/dim]")
-    return ", ".join(own)
+        shown.append(f"[dim]query and bias {rest:+.3f}[/dim]")
+    return ", ".join(shown)

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from pathlib import Path
-
-from rich.progress import track
-
-from crossjem_pl.inference.teach import teach
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,10 +16,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shards", type=int, default=1, help="how many processes share the work")
     parser.add_argument("--block", type=int, default=256, help="lists per part (default 256)")
     parser.add_argument("--device")
-    parser.add_argument("--precision", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--precision", choices=["float32", "bfloat16", "float16"], help="default: as tuned")
 
 
 def run(args: argparse.Namespace) -> None:
+    from functools import partial
+
+    from rich.progress import track
+
+    from crossjem_pl.inference.teach import teach
+
     report = teach(
         args.model,
         args.lists,
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
         block=args.block,
         device=args.device,
         precision=args.precision,
-        progress=functools.partial(track, description="scoring"),
+        progress=partial(track, description="scoring"),
     )
     state = f"wrote {args.out}" if report.complete else f"{args.out} waits for the other shards"
     print(f"{state}: {report.lists} lists, {report.scored} scored now")

@@ -6,15 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.markup import escape
-from rich.progress import track
-
-from crossjem_pl.cli.console import wide_console
-from crossjem_pl.data.formats import read_lists
 from crossjem_pl.files import ending, read_lines
-from crossjem_pl.rankers.encoders import load_tokenizer
-from crossjem_pl.text import ShortTextTokenizer
-from crossjem_pl.text.token_store import TokenStore
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,16 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from rich.progress import track
+
+    from crossjem_pl.rankers.encoders import load_tokenizer
+    from crossjem_pl.text import ShortTextTokenizer
+    from crossjem_pl.text.token_store import TokenStore
+
     tokenizer = ShortTextTokenizer(load_tokenizer(args.model, cls_and_sep=False), cache_size=0)
     pairs = track(_pairs(args.items), description="tokenising", total=None)
     store = TokenStore.build(args.out, pairs, tokenizer, args.max_tokens)
     notes = [f"{store.truncated:,} longer than {store.max_tokens} tokens"]
     if store.repeated:
         notes.append(f"{store.repeated:,} repeats left out")
-    console = wide_console()
-    console.print(
-        f"Wrote {len(store):,} items to {escape(str(args.out))}: {', '.join(notes)}", soft_wrap=True
-    )
+    print(f"Wrote {len(store):,} items to {args.out}: {', '.join(notes)}")
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
@@ -51,5 +46,7 @@ def _pairs(path: Path) -> Iterator[tuple[str, str]]:
                 raise ValueError(f"{path}, line {number}: expected id<TAB>text, got {line.strip()!r}")
             yield item_id, text
         return
+    from crossjem_pl.data.formats import read_lists
+
     for one in read_lists(path, labels_field=None, scores_field=None):
         yield from zip(one.item_ids, one.items, strict=True)

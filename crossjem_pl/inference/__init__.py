@@ -1,5 +1,5 @@
 """Using a trained ranker."""
 
-from crossjem_pl.inference.reranker import Activation, RankedId, RankedItem, Reranker
+from crossjem_pl.inference.reranker import Activation, RankedItem, Reranker
 
-__all__ = ["Activation", "RankedId", "RankedItem", "Reranker"]
+__all__ = ["Activation", "RankedItem", "Reranker"]

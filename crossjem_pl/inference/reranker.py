@@ -1,34 +1,33 @@
-"""`Reranker`: loads a ranker, scores, sorts, filters, explains."""
+"""`Reranker`: loads a ranker, scores, sorts, explains, and tunes itself to the machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from crossjem_pl.inference.export.ranker import load_backend
-from crossjem_pl.inference.variants import Precision
+from crossjem_pl.inference.scorer import Precision, Scorer
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Explanation, Ranker
-from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.rankers.folder import load_ranker, local_folder, read_json, save_ranker
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import TokenizedList
 
 if TYPE_CHECKING:
-    from crossjem_pl.inference.optimize import Bounds, OptimizeReport
+    from crossjem_pl.inference.configuration import Configuration
+    from crossjem_pl.inference.tune import Bounds, TuneReport
     from crossjem_pl.rankers.threshold import StoredThreshold
     from crossjem_pl.text.token_store import TokenStore
 
-__all__ = ["Activation", "RankedId", "RankedItem", "Reranker"]
+__all__ = ["Activation", "RankedItem", "Reranker"]
 
-Activation = Literal["none", "sigmoid", "softmax"]
-
-_THRESHOLD_FILE = "threshold.json"
+Activation = Literal["sigmoid", "softmax"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class RankedItem:
 
     Args:
         index: position of the item in the list that was given.
-        text: the item.
+        text: the item as it was given: its text, or its id in the token store.
         score: its score after the activation.
     """
 
@@ -46,123 +45,127 @@ class RankedItem:
     score: float
 
 
-@dataclass(frozen=True)
-class RankedId:
-    """One row of a ranking by item id.
-
-    Args:
-        index: position of the id in the list that was given.
-        item_id: the item.
-        score: its score after the activation.
-    """
-
-    index: int
-    item_id: str
-    score: float
-
-
 class Reranker:
     """The inference face of any ranker.
 
     Lists longer than one pass of a joint ranker are split into passes that run in one batch; no token is
-    dropped but for the limits of single texts, which `truncated` counts.
+    dropped but for the limits of single texts, which `truncated` counts. Several threads may share one.
 
     Args:
-        ranker: what scores; it is put into eval mode and moved to `device`.
+        model: a model folder, a hub repository, an exported model, or a ranker, which is put into eval mode and
+            moved to `device`. A folder's stored threshold and tuned configuration come with it.
         device: "cpu", "cuda", ...; None takes a GPU if there is one.
         precision: of the matrix products; scores are float32 always. "bfloat16" on a CPU pays only with AMX
-            or AVX-512 bf16.
+            or AVX-512 bf16. None takes what `tune` stored in the folder, else float32.
         batch_size: lists per forward pass.
-        store: token ids of items, for `rank_ids`.
+        store: token ids of items. With it `items` are ids of the store, everywhere, and nothing but the queries
+            is tokenised; see `TokenStore`.
+        backend: "torch", "onnx" or "openvino"; None for what the folder holds. The latter two load what
+            `crossjem export` wrote, on the CPU.
+
+    Raises:
+        FileNotFoundError: if there is no such model; says what to do.
+        ImportError: if the runtime of an exported model is not installed.
+        ValueError: if the folder does not hold one of our models, or not one for the backend, device and
+            precision, its `threshold.json` is malformed, or an argument is out of range.
 
     Example:
-        >>> reranker = Reranker.from_pretrained("runs/quickstart/model")  # doctest: +SKIP
+        >>> reranker = Reranker("runs/quickstart/model")  # doctest: +SKIP
         >>> reranker.rank("running shoes", ["trail shoes", "office chair"])[0].text  # doctest: +SKIP
         'trail shoes'
     """
 
     def __init__(
         self,
-        ranker: Ranker,
+        model: Ranker | str | Path,
         device: str | torch.device | None = None,
-        precision: Precision = "float32",
+        precision: Precision | None = None,
         batch_size: int = 32,
         store: TokenStore | None = None,
+        backend: str | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if precision not in get_args(Precision):
+        if precision is not None and precision not in get_args(Precision):
             raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}")
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.ranker = ranker.eval().to(self.device)
-        self.precision = precision
+        folder = None
+        if isinstance(model, Ranker):
+            ranker = model
+        else:
+            folder = local_folder(str(model))
+            ranker, device = _load(folder, backend, device, precision or "float32")
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.batch_size = batch_size
         self.truncated = 0
         """How many texts have lost tokens to their length limit since the start."""
-        self._stored: StoredThreshold | None = None
-        self._checked = False
-        self._runs_as: Ranker | None = None
+        self._scorer = Scorer(ranker.eval().to(place), place, precision or "float32")
+        self._threshold: StoredThreshold | None = None
+        self._threshold_fits: Scorer | None = None
+        if folder is not None:
+            self._threshold = _stored_threshold(folder, ranker)
+            if precision is None:
+                self._take_stored_configuration(folder)
         self._store: TokenStore | None = None
         self.store = store
 
     @classmethod
-    def from_pretrained(
-        cls,
-        name: str | Path,
-        device: str | torch.device | None = None,
-        precision: Precision = "float32",
-        batch_size: int = 32,
-        backend: str | None = None,
-    ) -> Reranker:
-        """Loads a model folder, a hub repository or an exported model, with its threshold if there is one.
-
-        Args:
-            name: where the model is.
-            device, precision, batch_size: see the class.
-            backend: "torch", "onnx" or "openvino"; None for what the folder holds. The latter two load what
-                `crossjem export` wrote, on the CPU.
-
-        Raises:
-            FileNotFoundError: if there is no such model; says what to do.
-            ImportError: if the runtime of an exported model is not installed.
-            ValueError: if the folder does not hold one of our models, or not one for the backend, device and
-                precision, or its `threshold.json` is malformed.
-        """
-        ranker, device = load_backend(str(name), backend, device, precision)
-        reranker = cls(ranker, device, precision, batch_size)
-        reranker._stored = _stored_threshold(str(name))
-        return reranker
+    def from_pretrained(cls, name: str | Path, *arguments: Any, **options: Any) -> Reranker:
+        """`Reranker(name, ...)`, under the name that Hugging Face's libraries use."""
+        return cls(name, *arguments, **options)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model folder: `model.safetensors`, `config.json`, tokenizer files.
 
-        A stored threshold goes with the model, unless the weights have changed since it was chosen.
+        The tuned configuration goes with the model, and so does a stored threshold, unless weights or
+        configuration have changed since it was chosen.
         """
-        save_ranker(self.ranker, folder)
-        if self._stored is not None and self._stored.fits(self.ranker):
+        from crossjem_pl.inference.configuration import Configuration, save_configuration
+
+        scorer = self._scorer
+        save_ranker(scorer.ranker, folder)
+        if scorer.network is not None:
+            save_configuration(folder, Configuration.of(scorer), scorer.device)
+        if self._threshold is not None and self._threshold.misfit(scorer.ranker, scorer.precision) is None:
             from crossjem_pl.rankers.threshold import write_threshold
 
-            write_threshold(self._stored, folder)
+            write_threshold(self._threshold, folder)
+
+    @property
+    def ranker(self) -> Ranker:
+        """The ranker, with its weights in float32, whatever the configuration computes in."""
+        return self._scorer.ranker
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._scorer.device
+
+    @property
+    def precision(self) -> Precision:
+        """Of the matrix products."""
+        return self._scorer.precision
 
     @property
     def threshold(self) -> StoredThreshold | None:
         """The threshold that was stored with the model, None if there is none.
 
         Raises:
-            ValueError: if it was chosen for other weights.
+            ValueError: if it was chosen for other weights, another precision or other passes.
         """
-        if self._stored is not None and not self._checked:
-            if not self._stored.fits(self.ranker):
+        scorer = self._scorer
+        if self._threshold is not None and self._threshold_fits is not scorer:
+            problem = self._threshold.misfit(scorer.ranker, scorer.precision)
+            if problem is not None:
                 raise ValueError(
-                    "the stored threshold was chosen for other weights than the model has now; choose it again "
-                    "with `crossjem threshold MODEL LISTS`, or pass one"
+                    f"the stored threshold was chosen for {problem}; choose it again with "
+                    "`crossjem threshold MODEL LISTS`, or pass one"
                 )
-            self._checked = True
-        return self._stored
+            self._threshold_fits = scorer
+        return self._threshold
 
     @property
     def store(self) -> TokenStore | None:
-        """Where `rank_ids` finds the token ids of items.
+        """Where the token ids of items are found; None: items are texts.
 
         Raises:
             ValueError: when a store is set that was built with another tokenizer or a lower limit than the
@@ -172,302 +175,247 @@ class Reranker:
 
     @store.setter
     def store(self, store: TokenStore | None) -> None:
+        ranker = self.ranker
         if store is not None:
-            if not isinstance(self.ranker, NeuralRanker) or not self.ranker.reads_token_ids():
+            if not isinstance(ranker, NeuralRanker) or not ranker.reads_token_ids():
                 raise ValueError(
-                    f"{type(self.ranker).__name__} ({self.ranker.name}) cannot rank by id: it does not read its "
-                    "items as plain token ids; rank their texts"
+                    f"{type(ranker).__name__} ({ranker.name}) cannot rank by id: it does not read its items as "
+                    "plain token ids; rank their texts"
                 )
-            store.check_tokenizer(self.ranker.tokenizer)
-            store.check_limit(self.ranker.max_item_tokens)
+            store.check_tokenizer(ranker.tokenizer)
+            store.check_limit(ranker.max_item_tokens)
         self._store = store
 
-    def rank_ids(
-        self, query: str, item_ids: Sequence[str], top_k: int | None = None, activation: Activation = "none"
-    ) -> list[RankedId]:
-        """`rank` for items of the store, by their ids: no item is tokenised.
-
-        Args:
-            query: the query.
-            item_ids: ids of items in the store, each once.
-            top_k, activation: see `rank`.
-
-        Raises:
-            ValueError: if there is no store, or for an empty query, no ids, an id twice or one that is not in
-                the store; names it.
-        """
-        return self.rank_ids_batch([query], [item_ids], top_k, activation)[0]
-
-    def rank_ids_batch(
-        self,
-        queries: Sequence[str],
-        item_ids: Sequence[Sequence[str]],
-        top_k: int | None = None,
-        activation: Activation = "none",
-    ) -> list[list[RankedId]]:
-        """`rank_ids` for many queries, each with its own items.
-
-        Raises:
-            ValueError: if there are not as many lists of ids as queries, and as in `rank_ids`.
-        """
-        _check_batch(queries, item_ids, top_k, "ids")
-        if self._store is None:
-            raise ValueError(
-                "there is no token store to rank by id: set `reranker.store = TokenStore.open(FOLDER)`, which "
-                "`crossjem tokens ITEMS --model MODEL --out FOLDER` writes"
-            )
-        lists = [
-            _stored_list(self._store, query, ids, f"query {i}")
-            for i, (query, ids) in enumerate(zip(queries, item_ids, strict=True))
-        ]
-        return [
-            [RankedId(i, one.item_ids[i], score) for i, score in rows]
-            for one, rows in zip(lists, self._sorted(lists, -math.inf, top_k, activation), strict=True)
-        ]
-
     def rank(
-        self, query: str, items: Sequence[str], top_k: int | None = None, activation: Activation = "none"
+        self,
+        query: str,
+        items: Sequence[str],
+        *,
+        top_k: int | None = None,
+        min_score: float | Literal["stored"] | None = None,
+        activation: Activation | None = None,
     ) -> list[RankedItem]:
         """The items of one query, best first; equal scores keep the order of the input.
 
         Args:
             query: the query.
-            items: item texts.
+            items: item texts, or ids where there is a token store.
             top_k: return only the best `top_k`.
-            activation: "none" (the ranker's own score), "sigmoid", or "softmax" over the list.
+            min_score: return only items that score at least this; "stored" takes the threshold that was stored
+                with the model. It is compared with the ranker's own score, whatever the activation.
+            activation: of the scores that are returned: "sigmoid", "softmax" over the list, or None for the
+                ranker's own.
 
         Raises:
-            ValueError: for an empty query, no items or a blank item; names the field and position.
+            ValueError: for an empty query, no items, a blank item or an unknown id (names field and position),
+                an argument out of range, or if there is no stored threshold that fits.
         """
-        return self.rank_batch([query], [items], top_k, activation)[0]
+        return self.rank_batch([query], [items], top_k=top_k, min_score=min_score, activation=activation)[0]
 
     def rank_batch(
         self,
         queries: Sequence[str],
         items: Sequence[Sequence[str]],
+        *,
         top_k: int | None = None,
-        activation: Activation = "none",
+        min_score: float | Literal["stored"] | None = None,
+        activation: Activation | None = None,
     ) -> list[list[RankedItem]]:
         """`rank` for many queries, each with its own items.
 
         Raises:
             ValueError: if there are not as many item lists as queries, and as in `rank`.
         """
-        return self._rank(queries, items, -math.inf, top_k, activation)
-
-    def filter(
-        self,
-        query: str,
-        items: Sequence[str],
-        threshold: float | None = None,
-        top_k: int | None = None,
-        activation: Activation = "none",
-    ) -> list[RankedItem]:
-        """The items of `rank` that score at least `threshold`, best first; perhaps none.
-
-        Args:
-            query: the query.
-            items: item texts.
-            threshold: compared with the ranker's own score, whatever the activation; None takes the one that
-                was stored with the model (see `threshold`).
-            top_k: return only the best `top_k` of them.
-            activation: of the scores that are returned.
-
-        Raises:
-            ValueError: if no threshold is given and none is stored, or the stored one was chosen for other
-                weights; if it is NaN; and as in `rank`.
-        """
-        return self.filter_batch([query], [items], threshold, top_k, activation)[0]
-
-    def filter_batch(
-        self,
-        queries: Sequence[str],
-        items: Sequence[Sequence[str]],
-        threshold: float | None = None,
-        top_k: int | None = None,
-        activation: Activation = "none",
-    ) -> list[list[RankedItem]]:
-        """`filter` for many queries, each with its own items.
-
-        Raises:
-            ValueError: as in `filter` and `rank_batch`.
-        """
-        if threshold is None:
-            stored = self.threshold
-            if stored is None:
-                raise ValueError(
-                    "there is no threshold: choose one on labelled lists with `crossjem threshold MODEL LISTS`, "
-                    "which stores it in the model folder, or pass one"
-                )
-            threshold = stored.threshold
-        if math.isnan(threshold):
-            raise ValueError("threshold: expected a number, got NaN")
-        return self._rank(queries, items, threshold, top_k, activation)
-
-    def _rank(
-        self,
-        queries: Sequence[str],
-        items: Sequence[Sequence[str]],
-        threshold: float,
-        top_k: int | None,
-        activation: Activation,
-    ) -> list[list[RankedItem]]:
-        _check_batch(queries, items, top_k, "items")
-        lists = [
-            RankingList.from_texts(query, texts, f"query {i}")
-            for i, (query, texts) in enumerate(zip(queries, items, strict=True))
-        ]
-        return [
-            [RankedItem(i, one.items[i], score) for i, score in rows]
-            for one, rows in zip(lists, self._sorted(lists, threshold, top_k, activation), strict=True)
-        ]
-
-    def _sorted(
-        self, lists: Sequence[RankingList], threshold: float, top_k: int | None, activation: Activation
-    ) -> Iterator[list[tuple[int, float]]]:
-        """Position and activated score of each list's items that reach the threshold, best first."""
-        _check_activation(activation)
-        for own in self.score(lists):
-            scores = _activated(own, activation)
+        if isinstance(queries, str):
+            raise ValueError(f"queries: expected a sequence of texts, got the text {queries!r}; see `rank`")
+        if len(queries) != len(items):
+            raise ValueError(f"{len(queries)} queries but {len(items)} lists of items")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {top_k}")
+        if activation not in (None, *get_args(Activation)):
+            raise ValueError(f"activation must be None, 'sigmoid' or 'softmax', got {activation!r}")
+        lowest = self._lowest(min_score)
+        lists = [self._list(f"query {i}", *each) for i, each in enumerate(zip(queries, items, strict=True))]
+        ranked = []
+        for ranking_list, scores in zip(lists, self.score(lists), strict=True):
             order = torch.sort(scores, descending=True, stable=True).indices
-            if threshold > -math.inf:
-                order = order[own.double()[order] >= threshold]
-            order = order[:top_k]
-            yield list(zip(order.tolist(), scores[order].tolist(), strict=True))
+            order = order[scores.double()[order] >= lowest][:top_k]
+            shown = _activated(scores, activation)[order]
+            rows = zip(order.tolist(), shown.tolist(), strict=True)
+            ranked.append([RankedItem(i, ranking_list.items[i], score) for i, score in rows])
+        return ranked
 
-    def score(self, lists: Sequence[RankingList], activation: Activation = "none") -> list[Tensor]:
+    def score(self, lists: Sequence[RankingList]) -> list[Tensor]:
         """Scores of each list's items, float32 [items] on the CPU, in the items' order.
 
+        The lists are read as they are: their texts, or the token ids of a `TokenizedList`.
+
         Raises:
-            ValueError: for an unknown activation, or if a score is not finite; names the list.
+            ValueError: if a score is not finite; names the list.
         """
-        _check_activation(activation)
-        scores: list[Tensor] = []
-        for first in range(0, len(lists), self.batch_size):
-            scores += self._score_batch(lists[first : first + self.batch_size])
-        return [_activated(own, activation) for own in scores]
+        scores, truncated = self._scorer.score(lists, self.batch_size)
+        self.truncated += truncated
+        return scores
 
     def explain(self, query: str, items: Sequence[str]) -> list[Explanation]:
-        """Each item's score as an exact sum of token contributions, in the items' order.
+        """Each item's score as an exact sum of token contributions, in the items' order, in float32.
 
         Raises:
             ValueError: if the ranker's score is not such a sum.
         """
-        return self.ranker.explain(RankingList.from_texts(query, items))
+        return self.ranker.explain(self._list("query", query, items))
 
-    def optimize(
+    def predict(
+        self, pairs: Sequence[Sequence[str]], batch_size: int | None = None, show_progress_bar: bool = False
+    ) -> np.ndarray:
+        """Scores of (query, item) pairs in their order, as `CrossEncoder.predict` of sentence-transformers.
+
+        The pairs of one query are one list, wherever they are: a joint ranker scores them together.
+
+        Args:
+            pairs: (query, item) each; or a single pair, whose score is then a scalar.
+            batch_size: lists per forward pass; None for the reranker's.
+            show_progress_bar: whether to show one.
+
+        Returns:
+            float32 [pairs].
+        """
+        if len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
+            return self.predict([pairs])[0]  # type: ignore[list-item]
+        positions: dict[str, list[int]] = {}
+        for i, (query, _) in enumerate(pairs):
+            positions.setdefault(query, []).append(i)
+        lists = [
+            self._list(f"pair {own[0]}", query, [pairs[i][1] for i in own])
+            for query, own in positions.items()
+        ]
+        size = batch_size or self.batch_size
+        starts: Any = range(0, len(lists), size)
+        if show_progress_bar:
+            from rich.progress import track
+
+            starts = track(starts, description="scoring")
+        scores = np.empty(len(pairs), dtype=np.float32)
+        numbers = list(positions.values())
+        for first in starts:
+            found = self.score(lists[first : first + size])
+            for own, row in zip(numbers[first : first + size], found, strict=True):
+                scores[own] = row.numpy()
+        return scores
+
+    def tune(
         self,
         lists: Sequence[RankingList] | None = None,
         *,
-        allow: Sequence[Literal["bfloat16", "float16"]] = (),
-        threads: Sequence[int] | None = None,
-        compile: bool = True,
+        passes: bool = True,
+        precisions: Sequence[Precision] = ("bfloat16",),
+        compile: bool = False,
         bounds: Bounds | None = None,
         rounds: int = 5,
-    ) -> OptimizeReport:
-        """Measures ways to run on this machine and takes the fastest whose scores stay.
+    ) -> TuneReport:
+        """Times candidate configurations on this machine and takes the fastest that keeps the ranking.
 
-        One after the other: the number of threads, the attention kernel, the precision and `torch.compile`
-        (crossjem; on a GPU with CUDA graphs over shapes in steps of 4 passes and 64 tokens), each with the
-        best of the others until then. A way is timed in turn with the best so far, and replaces it if it
-        takes 3% less. Before that its scores are compared with those of float32: see `Bounds`.
-
-        What is chosen runs on a copy of the weights as they are now: call it again after a change of
-        `ranker`. The number of threads is torch's for the whole process.
+        One after the other: the passes of CROSS-JEM (N, L_u and their order), the precision, `torch.compile`, each
+        with the best of the others until then; see `crossjem_pl.inference.tune`. Calls of other threads go on in the
+        configuration in which they began. `save_pretrained` stores the choice with the model.
 
         Args:
             lists: lists like those to come, with as many items; None for 4 simulated ones of 100.
-            allow: lower precisions that may be taken if the ranking stays.
-            threads: numbers of threads to try; None for powers of two up to the processors (CPU only).
-            compile: whether to try `torch.compile`, which takes up to a minute.
+            passes: whether to try other limits of a pass.
+            precisions: lower precisions to try.
+            compile: whether to try `torch.compile`, which takes up to a minute, in every process anew.
             bounds: what the scores must keep; None for `Bounds()`.
             rounds: how often each list is timed.
 
         Raises:
-            ValueError: if the ranker runs no encoder in torch, there are no lists, or an argument is out of
-                range.
+            ValueError: if the ranker runs no network in torch, there are no lists, or an argument is out of range.
         """
-        from crossjem_pl.inference.optimize import optimize  # brings scipy, which ranking needs not
+        from crossjem_pl.inference.tune import tune
 
-        return optimize(
-            self, lists, allow=allow, threads=threads, compile=compile, bounds=bounds, rounds=rounds
+        self._scorer, report = tune(
+            self._scorer,
+            lists,
+            passes=passes,
+            precisions=precisions,
+            compile=compile,
+            bounds=bounds,
+            rounds=rounds,
         )
+        return report
 
-    def run_as(self, ranker: Ranker, precision: Precision) -> None:
-        """Scores with `ranker`, the own one or a variant of it (see `variants.py`), at this precision."""
-        self._runs_as = None if ranker is self.ranker else ranker
-        self.precision = precision
+    def configure(self, configuration: Configuration) -> None:
+        """Runs in a configuration that was chosen elsewhere, see `configured`.
 
-    def _score_batch(self, lists: Sequence[RankingList]) -> list[Tensor]:
-        ranker = self.ranker if self._runs_as is None else self._runs_as
-        batch = self.ranker.collate(lists)
-        self.truncated += batch.truncated_items + batch.truncated_queries
-        lower = self.precision != "float32"
-        dtype = getattr(torch, self.precision)
-        with (
-            torch.inference_mode(),
-            torch.autocast(self.device.type, dtype=dtype if lower else None, enabled=lower),
-        ):
-            scores = ranker(batch.to(self.device)).float().cpu()
-        finite = torch.isfinite(scores).all(1)
-        if not finite.all():
-            first = lists[int(finite.int().argmin())]
+        Raises:
+            ValueError: if the machine or the ranker cannot run like this.
+        """
+        from crossjem_pl.inference.configuration import configured
+
+        self._scorer = configured(self._scorer, configuration)
+
+    def _take_stored_configuration(self, folder: Path) -> None:
+        if "inference" not in read_json(folder / "config.json").get("crossjem_pl", {}):
+            return
+        from crossjem_pl.inference.configuration import stored_configuration, unavailable
+
+        stored = stored_configuration(folder, self._scorer)
+        if stored is None:
+            return
+        if stored.compiled and unavailable(self._scorer, stored) is not None:
+            stored = replace(stored, compiled=False)  # the scores are the same, only slower
+        self.configure(stored)
+
+    def _list(self, query_id: str, query: str, items: Sequence[str]) -> RankingList:
+        """The list of these texts, or of these ids of the store."""
+        if self._store is None:
+            return RankingList.from_texts(query, items, query_id)
+        if isinstance(items, str):
             raise ValueError(
-                f"list {first.query_id!r}: a score is not finite; the weights are broken, or "
-                f"{self.precision} is too narrow for them (bfloat16 and float32 have the wider range)"
+                f"list {query_id!r}, field 'items': expected a sequence of ids, got the text {items!r}"
             )
-        return [row[: len(one)] for row, one in zip(scores, lists, strict=True)]
+        try:
+            tokens = self._store.rows(items)
+        except ValueError as error:
+            raise ValueError(f"list {query_id!r}, field 'items': {error}") from None
+        names = tuple(items)
+        return TokenizedList(query_id=query_id, query=query, item_ids=names, items=names, tokens=tokens)
+
+    def _lowest(self, min_score: float | Literal["stored"] | None) -> float:
+        if min_score is None:
+            return -math.inf
+        if min_score == "stored":
+            stored = self.threshold
+            if stored is None:
+                raise ValueError(
+                    "there is no stored threshold: choose one on labelled lists with `crossjem threshold MODEL LISTS`, "
+                    "which stores it in the model folder, or pass one"
+                )
+            return stored.threshold
+        if isinstance(min_score, str) or math.isnan(min_score):
+            raise ValueError(f"min_score must be a number or 'stored', got {min_score!r}")
+        return min_score
 
 
-def _check_batch(queries: Sequence[str], each: Sequence[object], top_k: int | None, field: str) -> None:
-    if isinstance(queries, str):
-        raise ValueError(f"queries: expected a sequence of texts, got the text {queries!r}; see `rank`")
-    if len(queries) != len(each):
-        raise ValueError(f"{len(queries)} queries but {len(each)} lists of {field}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be at least 1, got {top_k}")
-
-
-def _stored_list(store: TokenStore, query: str, ids: Sequence[str], query_id: str) -> TokenizedList:
-    """The list of items of the store with these ids."""
-    if isinstance(ids, str):
-        raise ValueError(
-            f"list {query_id!r}, field 'item_ids': expected a sequence of ids, got the text {ids!r}"
-        )
-    try:
-        tokens = store.rows(ids)
-    except ValueError as error:
-        raise ValueError(f"list {query_id!r}, field 'item_ids': {error}") from None
-    names = tuple(ids)
-    return TokenizedList(query_id=query_id, query=query, item_ids=names, items=names, tokens=tokens)
-
-
-def _check_activation(activation: str) -> None:
-    if activation not in get_args(Activation):
-        raise ValueError(f"activation must be 'none', 'sigmoid' or 'softmax', got {activation!r}")
-
-
-def _activated(scores: Tensor, activation: Activation) -> Tensor:
+def _activated(scores: Tensor, activation: Activation | None) -> Tensor:
     if activation == "sigmoid":
         return torch.sigmoid(scores)
     return torch.softmax(scores, dim=0) if activation == "softmax" else scores
 
 
-def _stored_threshold(name: str) -> StoredThreshold | None:
-    """That of a model folder, or of a hub repository, whose files are here since its ranker was loaded."""
-    if Path(name).is_dir():
-        path = Path(name) / _THRESHOLD_FILE
-        if not path.exists():
-            return None
-    else:
-        from huggingface_hub import try_to_load_from_cache
+def _load(
+    folder: Path, backend: str | None, device: str | torch.device | None, precision: Precision
+) -> tuple[Ranker, str | torch.device | None]:
+    """The ranker of a folder and the device that it can run on."""
+    if backend in (None, "torch") and not (folder / "export.json").exists():
+        return load_ranker(str(folder)), device
+    from crossjem_pl.inference.export.ranker import load_backend
 
-        found = try_to_load_from_cache(name, _THRESHOLD_FILE)
-        if not isinstance(found, str):
-            return None
-        path = Path(found)
-    from crossjem_pl.rankers.threshold import (
-        read_threshold,
-    )  # brings pandas and scipy, which ranking needs not
+    return load_backend(str(folder), backend, device, precision)
 
-    return read_threshold(path)
+
+def _stored_threshold(folder: Path, ranker: Ranker) -> StoredThreshold | None:
+    if not (folder / "threshold.json").exists():
+        return None
+    from crossjem_pl.rankers.threshold import read_threshold
+
+    return read_threshold(folder / "threshold.json").of_folder(ranker)

@@ -1,4 +1,4 @@
-"""Writing a model's scores of whole files of lists, to distil another model from."""
+"""Targets to distil from: a model's scores of whole files of lists, or labels blended with a bi-encoder's cosine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
-from crossjem_pl.hashing import content_sha256, file_sha256
+from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.inference.reranker import Reranker
+from crossjem_pl.inference.scorer import Precision
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.encoders import resolve
+from crossjem_pl.rankers.threshold import pass_limits
 
-__all__ = ["TeachReport", "teach"]
+__all__ = ["TeachReport", "blend", "teach"]
+
+_BLEND_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -42,15 +49,16 @@ def teach(
     shards: int = 1,
     block: int = 256,
     device: str | None = None,
-    precision: str = "float32",
+    precision: Precision | None = None,
     progress: Callable[[Sequence[int]], Iterable[int]] = iter,
 ) -> TeachReport:
     """Scores every (query, item) of `lists` with `model`: Parquet of `query_id, item_id, score`.
 
-    The score is the sigmoid of the model's score, float64: the teacher's probability of relevance. Work is done in
-    blocks of lists, each written once under `<out>.parts/`; a call that was interrupted goes on where it stopped.
-    Several processes share the work with `shard` of `shards`; whichever finishes last joins the parts into `out`.
-    The file's metadata holds the provenance: hashes of the model's weights and of the lists.
+    The score is the teacher's probability of relevance, float64: `Ranker.probabilities` of the model's score. Work
+    is done in blocks of lists, each written once under `<out>.parts/`; a call that was interrupted goes on where it
+    stopped. Several processes share the work with `shard` of `shards`; whichever finishes last joins the parts into
+    `out`. The file's metadata holds the provenance: hashes of the model's weights and of the lists, wherever the
+    model came from, and how it computed.
 
     Args:
         model: model folder or hub repository.
@@ -72,12 +80,15 @@ def teach(
     every = list(read_lists(lists))
     if not every:
         raise ValueError(f"{lists}: no lists")
+    reranker = Reranker(model, device=device, precision=precision)
     provenance = {
         "model": str(model),
-        "model_sha256": _hash_model(Path(model)),
+        "weights_sha256": weights_sha256(reranker.ranker),
+        "precision": reranker.precision,
+        "pass_limits": pass_limits(reranker.ranker),
         "lists": str(lists),
         "lists_sha256": _hash_lists(every),
-        "activation": "sigmoid",
+        "score_kind": reranker.ranker.score_kind,
         "block": block,
     }
     if out.exists():
@@ -90,14 +101,11 @@ def teach(
     for existing in filter(Path.exists, files):
         _check_same(existing, provenance)
     todo = [n for n in numbers if n % shards == shard and not files[n].exists()]
-    scored = truncated = 0
-    if todo:
-        reranker = Reranker.from_pretrained(model, device=device, precision=precision)  # type: ignore[arg-type]
-        for number in progress(todo):
-            own = every[number * block : (number + 1) * block]
-            write_scores(_rows(reranker, own), files[number], provenance)
-            scored += len(own)
-        truncated = reranker.truncated
+    scored = 0
+    for number in progress(todo):
+        some = every[number * block : (number + 1) * block]
+        write_scores(_rows(reranker, some), files[number], provenance)
+        scored += len(some)
     complete = all(file.exists() for file in files)
     if complete:
         joined = (
@@ -107,20 +115,69 @@ def teach(
         for file in files:
             file.unlink()
         parts.rmdir()
-    return TeachReport(len(every), scored, complete, truncated)
+    return TeachReport(len(every), scored, complete, reranker.truncated)
+
+
+def blend(
+    model: str,
+    lists: str | Path,
+    out: str | Path,
+    *,
+    slope: float = 8.0,
+    gain: float = 6.0,
+    offset: float = -7.0,
+    device: str | None = None,
+    progress: Callable[[Sequence[int]], Iterable[int]] = iter,
+) -> int:
+    """Writes `query_id, item_id, score` with score = sigmoid(slope cos(query, item) + gain min(label, 1) + offset).
+
+    Listwise distillation needs grades among the irrelevant items, which labels do not have. Until a teacher is
+    trained, the cosine of a bi-encoder that was never trained on these lists gives them; the label keeps the
+    relevant items on top.
+
+    Args:
+        model: a dual encoder: our folder, a sentence-transformers folder, or `packaged:all-MiniLM-L6-v2`.
+        lists: lists with labels.
+        out: the Parquet file, for `data.teacher_scores`.
+        slope, gain, offset: the blend, in logits.
+        device: see `Reranker`.
+        progress: wraps the block numbers, for a progress bar.
+
+    Returns:
+        How many lists were scored.
+
+    Raises:
+        ValueError: if the model is not a dual encoder or a list has no labels; names it.
+    """
+    from crossjem_pl.rankers import DualRanker
+
+    reranker = Reranker(resolve(model), device=device)
+    if not isinstance(reranker.ranker, DualRanker):
+        raise ValueError(f"{model} is a {reranker.ranker.name} ranker; blending needs a dual encoder")
+    every = list(read_lists(lists))
+    unlabelled = next((one for one in every if one.labels is None), None)
+    if unlabelled is not None:
+        raise ValueError(f"list {unlabelled.query_id!r} has no labels to blend with")
+
+    def rows() -> Iterator[tuple[str, str, float]]:
+        for first in progress(range(0, len(every), _BLEND_BLOCK)):
+            some = every[first : first + _BLEND_BLOCK]
+            for one, cosines in zip(some, reranker.score(some), strict=True):
+                labels = torch.tensor(one.labels, dtype=torch.float64).clamp(max=1.0)
+                blended = torch.sigmoid(slope * cosines.double() + gain * labels + offset)
+                for item_id, score in zip(one.item_ids, blended.tolist(), strict=True):
+                    yield one.query_id, item_id, score
+
+    provenance = {"model": model, "lists": str(lists), "slope": slope, "gain": gain, "offset": offset}
+    write_scores(rows(), Path(out), provenance)
+    return len(every)
 
 
 def _rows(reranker: Reranker, lists: Sequence[RankingList]) -> Iterator[tuple[str, str, float]]:
     for one, scores in zip(lists, reranker.score(lists), strict=True):
-        for item_id, score in zip(one.item_ids, scores.double().sigmoid().tolist(), strict=True):
+        probabilities = reranker.ranker.probabilities(scores.double()).tolist()
+        for item_id, score in zip(one.item_ids, probabilities, strict=True):
             yield one.query_id, item_id, score
-
-
-def _hash_model(folder: Path) -> str:
-    weights = folder / "model.safetensors"
-    if not weights.exists():
-        return "hub"
-    return file_sha256(weights)
 
 
 def _hash_lists(lists: Sequence[RankingList]) -> str:
@@ -128,10 +185,12 @@ def _hash_lists(lists: Sequence[RankingList]) -> str:
 
 
 def _check_same(file: Path, provenance: dict[str, Any]) -> None:
+    """Raises a ValueError if the scores in a file are not of this model, these lists and this configuration."""
     found = read_provenance(file)
-    for key in ("model_sha256", "lists_sha256", "activation", "block"):
+    for key in ("weights_sha256", "precision", "pass_limits", "lists_sha256", "score_kind", "block"):
         if found.get(key) != provenance[key]:
+            what = {"weights_sha256": "model", "lists_sha256": "lists"}.get(key, key)
             raise ValueError(
-                f"{file} was written with another {key.removesuffix('_sha256')} "
-                f"({found.get(key)!r}, now {provenance[key]!r}); choose another --out or remove it"
+                f"{file} was written with another {what} ({found.get(key)!r}, now {provenance[key]!r}); choose "
+                "another --out or remove it"
             )

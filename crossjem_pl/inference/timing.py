@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = ["Timings", "milliseconds", "take_turns"]
 
+K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 T = TypeVar("T")
 
@@ -62,11 +63,11 @@ def milliseconds(call: Callable[[Any], object], argument: Any = None) -> float:
 
 
 def take_turns(
-    candidates: Mapping[str, C],
+    candidates: Mapping[K, C],
     inputs: Iterable[T],
     warmup: int = 1,
     measure: Callable[[C, T], float] = milliseconds,  # type: ignore[assignment]
-) -> dict[str, Timings]:
+) -> dict[K, Timings]:
     """Measures every candidate once on every input.
 
     A round is one input. Each round begins with another candidate, so that a machine whose speed drifts slows
@@ -86,7 +87,7 @@ def take_turns(
         ValueError: if there are no candidates, or no rounds after the warm-up.
     """
     names = list(candidates)
-    rounds: dict[str, list[float]] = {name: [] for name in names}
+    rounds: dict[K, list[float]] = {name: [] for name in names}
     for number, given in enumerate(inputs):
         first = number % len(names) if names else 0
         for name in [*names[first:], *names[:first]]:

@@ -124,6 +124,8 @@ class Ranker(nn.Module, ABC):
     """Whether permuting a list's items permutes the scores and changes nothing else."""
     trainable: ClassVar[bool] = True
     """Whether scores carry a gradient (BM25's do not)."""
+    score_kind: ClassVar[Literal["logit", "log_probability"]] = "logit"
+    """What a score is: a logit of relevance (or any number on that scale), or the logarithm of a probability."""
 
     def __init__(self, init_args: dict[str, Any]) -> None:
         super().__init__()
@@ -154,6 +156,10 @@ class Ranker(nn.Module, ABC):
     def can_be_exported(cls) -> bool:
         """Whether other runtimes can run this ranker: whether it defines `score_run`."""
         return cls.score_run is not Ranker.score_run
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Probabilities of relevance, in [0, 1]: the sigmoid of logits, the exponential of log-probabilities."""
+        return torch.sigmoid(scores) if self.score_kind == "logit" else torch.exp(scores)
 
     def index_items(self, items: Iterable[str]) -> None:
         """Learns the item corpus before scoring, for rankers with corpus statistics (BM25)."""

@@ -20,6 +20,7 @@ __all__ = [
     "copy_weights",
     "length_limit",
     "load_ranker",
+    "local_folder",
     "read_json",
     "require_safetensors",
     "save_ranker",
@@ -82,7 +83,7 @@ def load_ranker(name: str) -> Ranker:
         FileNotFoundError: if there is no such folder and the hub cannot be reached; says what to do.
         ValueError: if no ranker reads the folder, its ranker is unknown, or a newer version wrote it.
     """
-    folder = _local_folder(name)
+    folder = local_folder(name)
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
         raise ValueError(f"{folder} has no config.json, so it is not a model folder")
     config = read_json(folder / "config.json")
@@ -188,7 +189,12 @@ def _adopt(folder: Path, config: dict[str, Any]) -> Ranker:
     )
 
 
-def _local_folder(name: str) -> Path:
+def local_folder(name: str) -> Path:
+    """The folder of that name, or the local copy of the hub repository.
+
+    Raises:
+        FileNotFoundError: if there is neither; says what to do.
+    """
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download

@@ -76,14 +76,22 @@ class StoredThreshold:
         """Whether the ranker has the weights that the threshold was chosen for."""
         return self.weights_sha256 == weights_sha256(ranker)
 
-    def fits_scores(self, ranker: Ranker, precision: str) -> bool:
-        """Whether the ranker's scores in this precision are those that the threshold was chosen on."""
-        return precision == self.score_precision and self.pass_limits in (None, pass_limits(ranker))
+    def misfit(self, ranker: Ranker, precision: str) -> str | None:
+        """What the threshold was chosen for, if it is not the ranker's scores in this precision; None if it is."""
+        if not self.fits(ranker):
+            return "other weights than the model has now"
+        if precision != self.score_precision:
+            return f"scores in {self.score_precision}, and they are computed in {precision} now"
+        now = pass_limits(ranker)
+        if self.pass_limits not in (None, now):
+            return f"scores with the pass limits {self.pass_limits}, and they are {now} now"
+        return None
 
 
 def pass_limits(ranker: Ranker) -> dict[str, Any]:
-    """The init arguments by which a joint ranker splits long lists into passes, which decide their scores."""
-    return {name: ranker.init_args[name] for name in _LIMITS if name in ranker.init_args}
+    """The limits by which a joint ranker splits long lists into passes: other passes give other scores."""
+    values = {name: getattr(ranker, name, ranker.init_args.get(name)) for name in _LIMITS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def write_threshold(stored: StoredThreshold, folder: str | Path) -> Path:

@@ -1,10 +1,16 @@
-"""rank, simulate, convert, evaluate, teach and compare from the command line."""
+"""rank, tune, tokens, simulate, convert, evaluate, teach, blend and compare from the command line."""
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 
@@ -13,9 +19,14 @@ from crossjem_pl.cli.main import COMMANDS
 from crossjem_pl.data.formats import read_lists, write_lists, write_qrels, write_run
 from crossjem_pl.data.teacher import read_provenance, read_scores
 from crossjem_pl.inference import Reranker
-from crossjem_pl.rankers import DPR, CrossJEM
+from crossjem_pl.inference.configuration import Configuration, Passes
+from crossjem_pl.inference.teach import teach
+from crossjem_pl.inference.tune import TuneReport
+from crossjem_pl.rankers import BM25, DPR, CrossJEM, MonoT5
 from crossjem_pl.rankers.folder import save_ranker
-from tests.conftest import example_lists
+from crossjem_pl.rankers.threshold import THRESHOLD_FILE
+from crossjem_pl.text.token_store import TokenStore
+from tests.conftest import example_lists, root
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +57,30 @@ def test_rank_prints_a_table(model: str, tmp_path: Path, capsys: pytest.CaptureF
     assert "contributions" in out
     assert main(["rank", model, "red shoes", "--items", str(file)]) == 0
     assert "[bold]lamp[/bold]" in capsys.readouterr().out, "texts are printed as they are"
+
+
+def test_rank_prints_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rank", model, "red shoes", "boots", "red shoe", "--json", "--explain", "--top-k", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (best,) = found["items"]
+    expected = Reranker(model, "cpu").rank("red shoes", ["boots", "red shoe"])[0]
+    assert (best["index"], best["text"]) == (expected.index, expected.text)
+    assert best["score"] == pytest.approx(expected.score, abs=1e-5)
+    assert sum(each["value"] for each in best["contributions"]) == pytest.approx(best["score"], abs=1e-4)
+    assert (found["query"], found["truncated"]) == ("red shoes", 0)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["rank", "--help"], ["tune", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """So that it answers at once."""
+    code = (
+        f"import sys\nfrom crossjem_pl.cli import main\ntry:\n    main({arguments!r})\nexcept SystemExit as stopped:\n"
+        "    assert not stopped.code\n"
+        "assert not {'torch', 'transformers', 'lightning', 'pandas', 'numpy', 'rich'} & set(sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert ("crossjem_pl 0." if "--version" in arguments else "usage: crossjem") in found.stdout
 
 
 @pytest.mark.parametrize(
@@ -122,15 +157,45 @@ def test_teach_goes_on_where_it_stopped_and_shares_the_work(model: str, tmp_path
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_teach_does_not_mix_models_or_lists(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_teach_does_not_mix_models_lists_or_precisions(
+    model: str, tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Parts of an interrupted call are joined with scores of the very same kind only, hub models included."""
     source, out = tmp_path / "lists.jsonl", tmp_path / "scores.parquet"
     write_lists(example_lists(5, seed=6), source)
-    assert main(["teach", model, str(source), "--out", str(out)]) == 0
+    torch.manual_seed(1)
+    hub = {"some/teacher": model, "other/teacher": str(tmp_path / "other")}
+    other = CrossJEM(tiny_bert, max_query_tokens=16, max_item_tokens=16, max_union_tokens=128)
+    save_ranker(other, hub["other/teacher"])
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.__getitem__)
+    options: dict[str, Any] = {"block": 2, "shards": 2}
+    assert not teach("some/teacher", source, out, **options).complete
+    for model_name, more, what in (
+        ("other/teacher", {}, "another model"),
+        ("some/teacher", {"precision": "bfloat16"}, "another precision"),
+        ("some/teacher", {"block": 3}, "another block"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            teach(model_name, source, out, **{**options, "shard": 1, **more})
+    assert teach(model, source, out, shard=1, **options).complete, "the same weights from a folder"
     write_lists(example_lists(5, seed=7), source)
-    assert main(["teach", model, str(source), "--out", str(out)]) == 2
-    assert "another lists" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="another lists"):
+        teach("some/teacher", source, out, **options)
+
+
+def test_teach_takes_log_probabilities_for_what_they_are(tiny_models_folder: Path, tmp_path: Path) -> None:
+    """monoT5's score is log P(true): its exponential is the probability, a sigmoid would squeeze it into (0, 1/2)."""
+    torch.manual_seed(0)
+    teacher = MonoT5(str(tiny_models_folder / "t5"), max_query_tokens=8, max_item_tokens=8)
+    save_ranker(teacher, tmp_path / "teacher")
+    lists = example_lists(3, seed=6)
+    write_lists(lists, tmp_path / "lists.jsonl")
+    assert teach(tmp_path / "teacher", tmp_path / "lists.jsonl", tmp_path / "s.parquet").complete
+    found = read_scores(tmp_path / "s.parquet")
+    for one, scores in zip(lists, Reranker(teacher, "cpu").score(lists), strict=True):
+        assert [found[one.query_id, i] for i in one.item_ids] == pytest.approx(
+            scores.exp().tolist(), rel=1e-5
+        )
 
 
 def test_blend_grades_the_irrelevant_and_keeps_the_relevant_on_top(tiny_bert: str, tmp_path: Path) -> None:
@@ -156,3 +221,88 @@ def test_blend_refuses_other_models_and_lists_without_labels(
     command = ["blend", str(tmp_path / "lists.jsonl"), "--model", model, "--out", str(tmp_path / "s.parquet")]
     assert main(command) == 2
     assert "needs a dual encoder" in capsys.readouterr().err
+
+
+# --- tune and tokens ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(model: str, tmp_path: Path) -> Path:
+    """A copy of the model, with a threshold."""
+    write_lists(example_lists(40, seed=3), tmp_path / "labelled.jsonl")
+    shutil.copytree(model, tmp_path / "model")
+    assert (
+        main(["threshold", str(tmp_path / "model"), str(tmp_path / "labelled.jsonl"), "--device", "cpu"]) == 0
+    )
+    return tmp_path / "model"
+
+
+def test_tune_prints_what_it_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (folder / "config.json").read_text()
+    options = ["--items", "30", "--samples", "2", "--rounds", "1", "--device", "cpu", "--precisions"]
+    assert main(["tune", str(folder), *options]) == 0
+    printed = capsys.readouterr().out
+    for words in ("2 lists of 30 to 30 items, cpu", "as before", "L_u 128", "ms a list before"):
+        assert words in printed
+    lists = str(folder.parent / "labelled.jsonl")
+    assert main(["tune", str(folder), lists, *options, "--budget-ms", "0.001", "--save"]) == 2
+    assert "no configuration takes at most 0.001 ms: the fastest takes" in capsys.readouterr().err
+    assert (folder / "config.json").read_text() == before
+
+
+def test_tune_saves_its_choice_and_says_what_becomes_of_the_threshold(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Configuration("float32", False, Passes(100, 128, "sorted"))
+    for chosen, told in ((own, False), (Configuration("bfloat16", False, Passes(9, 64, "overlap")), True)):
+        report = TuneReport((), own, chosen, 2.0, 1.0)
+        monkeypatch.setattr(Reranker, "tune", lambda *_, report=report, **__: report)
+        assert main(["tune", str(folder), "--items", "9", "--device", "cpu", "--save"]) == 0
+        assert ("choose it again with: crossjem threshold" in capsys.readouterr().out) == told
+        tuned = Reranker(folder, "cpu")
+        assert Configuration.of(tuned._scorer) == chosen
+    with pytest.raises(ValueError, match="stored threshold was chosen for"):
+        tuned.rank("red", ["shoes"], min_score="stored")
+    assert (folder / THRESHOLD_FILE).exists()
+
+
+def test_tokens_of_items_are_stored_for_ranking_by_id(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "items.tsv"
+    table.write_text("a1\tred running shoes\nb2\tdog food\n\na1\tred running shoes\nc3\tblue car with\ttab\n")
+    store = str(tmp_path / "store")
+    assert main(["tokens", str(table), "--model", model, "--out", store]) == 0
+    printed = capsys.readouterr().out
+    assert "Wrote 3 items" in printed
+    assert "0 longer than 256 tokens, 1 repeats left out" in printed
+    assert main(["rank", model, "red shoes", "b2", "a1", "c3", "--store", store, "--json"]) == 0
+    by_id = json.loads(capsys.readouterr().out)["items"]
+    by_text = Reranker(model, "cpu").rank(
+        "red shoes", ["dog food", "red running shoes", "blue car with\ttab"]
+    )
+    assert [(row["index"], row["score"]) for row in by_id] == [(row.index, row.score) for row in by_text]
+    write_lists(example_lists(1), tmp_path / "lists.jsonl")
+    out = str(tmp_path / "of-lists")
+    assert main(["tokens", str(tmp_path / "lists.jsonl"), "--model", model, "--out", out]) == 0
+    assert len(TokenStore.open(out)) == len(example_lists(1)[0])
+
+
+def test_mistakes_of_tune_and_tokens_are_named(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "items.tsv"
+    table.write_text("a1\tred shoes\nno tab here\n")
+    save_ranker(BM25(), tmp_path / "bm25")
+    tokens = ["--model", model, "--out", str(tmp_path / "store")]
+    for arguments, message in (
+        (["tokens", str(table), *tokens], "items.tsv, line 2: expected id<TAB>text, got 'no tab here'"),
+        (["tokens", str(tmp_path / "none.tsv"), *tokens], "none.tsv"),
+        (["tune", str(tmp_path / "bm25"), "--items", "5"], "BM25 (bm25) runs no network in torch"),
+        (["tune", model, "--items", "0"], "--items must be at least 1, got 0"),
+        (["tune", "some/hub-model", "--save"], "--save needs a model folder"),
+        (["tune", model, str(tmp_path / "none.jsonl")], "none.jsonl"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,20 @@ from crossjem_pl.inference import RankedItem, Reranker
 from crossjem_pl.inference.reranker import Activation
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead
-from tests.conftest import example_lists
+from tests.conftest import example_lists, root
 from tests.rankers.literal import classifier, random_lists, sharpened
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6}
-TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+MOST_FILES = 35
+"""Modules of this package that ranking with CROSS-JEM may import."""
 ITEMS = ["blue boots", "red shoes", "a cheap flight to paris", "shoe store", "dog food"]
 
 
 @pytest.fixture(scope="module")
 def reranker(tiny_bert: str) -> Reranker:
     torch.manual_seed(0)
-    return Reranker(sharpened(CrossJEM(tiny_bert, QueryHead(), 1, "shared", **LIMITS)), "cpu")
+    ranker = CrossJEM(tiny_bert, QueryHead(), union_positions="item", union_attention="item", **LIMITS)
+    return Reranker(sharpened(ranker), "cpu")
 
 
 def by_hand(reranker: Reranker, query: str, items: Sequence[str]) -> list[float]:
@@ -45,7 +49,7 @@ def test_rank_sorts_the_items_by_the_rankers_scores(reranker: Reranker) -> None:
 
 @pytest.mark.parametrize("top_k", [1, 3, 5, 100])
 def test_top_k_keeps_the_best(reranker: Reranker, top_k: int) -> None:
-    assert reranker.rank("red shoes", ITEMS, top_k) == reranker.rank("red shoes", ITEMS)[:top_k]
+    assert reranker.rank("red shoes", ITEMS, top_k=top_k) == reranker.rank("red shoes", ITEMS)[:top_k]
 
 
 def test_equal_scores_keep_the_order_of_the_input(tiny_bert: str) -> None:
@@ -58,31 +62,18 @@ def test_equal_scores_keep_the_order_of_the_input(tiny_bert: str) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_rank_batch_equals_rank(reranker: Reranker, batch_size: int) -> None:
-    lists = random_lists(10, seed=0)
+    lists = [*random_lists(9, seed=0), RankingList.from_texts("red shoes", ITEMS[:2])]
+    lists.append(RankingList.from_texts("red shoes", ITEMS[2:]))  # the same query: they stay apart
     batched = Reranker(reranker.ranker, "cpu", batch_size=batch_size)
     together = batched.rank_batch([one.query for one in lists], [one.items for one in lists])
     for one, found in zip(lists, together, strict=True):
         alone = reranker.rank(one.query, one.items)
-        assert [item.score for item in found] == pytest.approx([item.score for item in alone], abs=1e-5)
         scores = {item.index: item.score for item in alone}
-        assert [item.score for item in found] == pytest.approx(
-            [scores[item.index] for item in found], abs=1e-5
-        )
+        assert [item.score for item in found] == pytest.approx([item.score for item in alone], abs=1e-5)
+        assert [i.score for i in found] == pytest.approx([scores[i.index] for i in found], abs=1e-5)
     top = batched.rank_batch([one.query for one in lists], [one.items for one in lists], top_k=4)
     assert top == [found[:4] for found in together]
-
-
-def test_equal_queries_stay_apart(reranker: Reranker) -> None:
-    first, second = reranker.rank_batch(["red shoes", "red shoes"], [ITEMS[:2], ITEMS[2:]])
-    for found, items in ((first, ITEMS[:2]), (second, ITEMS[2:])):
-        alone = reranker.rank("red shoes", items)
-        assert [item.text for item in found] == [item.text for item in alone]
-        assert [item.score for item in found] == pytest.approx([item.score for item in alone], abs=1e-5)
-
-
-def test_no_queries_are_no_rankings(reranker: Reranker) -> None:
-    assert reranker.rank_batch([], []) == []
-    assert reranker.score([]) == []
+    assert batched.rank_batch([], []) == batched.score([]) == []
 
 
 def test_a_long_list_is_scored_in_passes(tiny_bert: str) -> None:
@@ -92,7 +83,6 @@ def test_a_long_list_is_scored_in_passes(tiny_bert: str) -> None:
     assert sorted(item.index for item in ranked) == list(range(700))
     scores = by_hand(Reranker(ranker, "cpu"), "red shoes", items)
     assert [item.score for item in ranked] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
-    assert len(ranker.collate([RankingList.from_texts("red shoes", items)]).input_ids) >= 7
 
 
 @pytest.mark.parametrize("kind", ["bm25", "monobert"])
@@ -118,20 +108,29 @@ def test_score_gives_float32_in_the_order_of_the_items(reranker: Reranker) -> No
         assert found.tolist() == pytest.approx(by_hand(reranker, one.query, one.items), abs=1e-5)
 
 
+def test_predict_scores_pairs_in_their_order(reranker: Reranker) -> None:
+    pairs = [("red shoes", "boots"), ("car", "red car"), ("red shoes", "shoe store"), ("car", "boots")]
+    shoes = by_hand(reranker, "red shoes", ["boots", "shoe store"])
+    car = by_hand(reranker, "car", ["red car", "boots"])
+    for size in (None, 1):
+        scores = reranker.predict(pairs, batch_size=size)
+        assert scores.dtype == "float32"
+        assert scores.tolist() == pytest.approx([shoes[0], car[0], shoes[1], car[1]], abs=1e-5)
+    assert reranker.predict(pairs[1]) == pytest.approx(by_hand(reranker, "car", ["red car"])[0], abs=1e-5)
+    assert reranker.predict([]).shape == (0,)
+
+
 @pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
 def test_activations(reranker: Reranker, activation: Activation) -> None:
-    lists = example_lists(4, seed=2)
-    for raw, found in zip(reranker.score(lists), reranker.score(lists, activation), strict=True):
-        values = raw.tolist()
-        if activation == "sigmoid":
-            expected = [1 / (1 + math.exp(-v)) for v in values]
-        else:
-            expected = [math.exp(v) / sum(math.exp(w) for w in values) for v in values]
-        assert found.tolist() == pytest.approx(expected, abs=1e-6)
-    plain, activated = (reranker.rank("red shoes", ITEMS, activation=a) for a in ("none", activation))
-    assert [item.index for item in plain] == [item.index for item in activated], "the order stays"
-    top = reranker.rank("red shoes", ITEMS, 2, activation)
-    assert top == activated[:2], "softmax is over the whole list"
+    plain = reranker.rank("red shoes", ITEMS)
+    found = reranker.rank("red shoes", ITEMS, activation=activation)
+    total = sum(math.exp(item.score) for item in plain)
+    for raw, item in zip(plain, found, strict=True):
+        expected = 1 / (1 + math.exp(-raw.score)) if activation == "sigmoid" else math.exp(raw.score) / total
+        assert item.score == pytest.approx(expected, abs=1e-6)
+        assert item.index == raw.index, "the order stays"
+    top = reranker.rank("red shoes", ITEMS, top_k=2, activation=activation)
+    assert top == found[:2], "softmax is over the whole list"
 
 
 def test_bfloat16_gives_float32_scores_near_full_precision(tiny_bert: str) -> None:
@@ -166,72 +165,96 @@ def test_cut_texts_are_counted(tiny_bert: str) -> None:
 # --- explanations and folders ------------------------------------------------------------------------------
 
 
-def test_explanations_sum_to_the_scores(reranker: Reranker) -> None:
+def test_explanations_sum_to_the_scores(reranker: Reranker, tiny_bert: str) -> None:
     explained = reranker.explain("red shoes", ITEMS)
     assert [e.item for e in explained] == ITEMS
     scores = by_hand(reranker, "red shoes", ITEMS)
     assert [e.score for e in explained] == pytest.approx(scores, abs=1e-5)
     assert [sum(part.value for part in e.contributions) for e in explained] == pytest.approx(scores, abs=1e-5)
-    assert [part.token for part in explained[1].contributions] == ["red", "shoes"]
-
-
-def test_a_ranker_that_is_no_sum_says_so(tiny_bert: str) -> None:
     with pytest.raises(ValueError, match="monobert cannot explain: its score is not a sum over tokens"):
         Reranker(MonoBERT(tiny_bert, **LIMITS), "cpu").explain("red shoes", ITEMS)
 
 
 def test_a_saved_reranker_ranks_the_same(reranker: Reranker, tmp_path: Path) -> None:
     reranker.save_pretrained(tmp_path / "model")
-    for name in (tmp_path / "model", str(tmp_path / "model")):
-        again = Reranker.from_pretrained(name, device="cpu", batch_size=2)
+    expected = reranker.rank("red shoes", ITEMS)
+    for again in (
+        Reranker(tmp_path / "model", "cpu", batch_size=2),
+        Reranker.from_pretrained(str(tmp_path / "model"), device="cpu", batch_size=2),
+    ):
         assert again.batch_size == 2
-        found, expected = again.rank("red shoes", ITEMS), reranker.rank("red shoes", ITEMS)
+        found = again.rank("red shoes", ITEMS)
         assert [item.index for item in found] == [item.index for item in expected]
         assert [item.score for item in found] == pytest.approx([item.score for item in expected], abs=1e-5)
+
+
+def test_ranking_imports_few_files_and_no_heavy_packages(reranker: Reranker, tmp_path: Path) -> None:
+    """pandas, pyarrow and others are imported by what needs them; so are other rankers than the folder's."""
+    reranker.save_pretrained(tmp_path)
+    code = f"""
+import sys
+import crossjem_pl.inference
+
+heavy = {{"pandas", "scipy", "matplotlib", "ir_datasets", "pyarrow", "lightning", "torchmetrics", "rich"}}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+crossjem_pl.inference.Reranker({str(tmp_path)!r}, "cpu").rank("red shoes", ["boots", "red car"])
+heavy -= {{"scipy"}}  # transformers' own models import it where it is installed
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+files = sorted(name for name in sys.modules if name.startswith("crossjem_pl"))
+assert len(files) <= {MOST_FILES}, files
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
 
 
 # --- errors ------------------------------------------------------------------------------------------------
 
 
-def test_texts_that_cannot_be_ranked_are_named(reranker: Reranker) -> None:
-    with pytest.raises(ValueError, match="field 'query': expected a non-empty string, got '  '"):
-        reranker.rank("  ", ITEMS)
-    with pytest.raises(ValueError, match="field 'items': the list has no items"):
-        reranker.rank("red shoes", [])
-    with pytest.raises(ValueError, match="field 'items': position 1: expected a non-empty string, got ''"):
-        reranker.rank("red shoes", ["boots", ""])
-    with pytest.raises(ValueError, match="field 'items': position 0: expected a non-empty string, got None"):
-        reranker.rank("red shoes", [None])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="list 'query 1', field 'items': position 2"):
-        reranker.rank_batch(["red", "blue"], [["a"], ["a", "b", " "]])
-    with pytest.raises(ValueError, match=r"field 'items'.*no tokens"):
-        reranker.rank("red shoes", ["boots", "\u200b\u200d"])
+@pytest.mark.parametrize(
+    ("query", "items", "message"),
+    [
+        ("  ", ITEMS, "field 'query': expected a non-empty string, got '  '"),
+        ("red shoes", [], "field 'items': the list has no items"),
+        ("red shoes", ["boots", ""], "field 'items': position 1: expected a non-empty string, got ''"),
+        ("red shoes", [None], "field 'items': position 0: expected a non-empty string, got None"),
+        ("red shoes", ["boots", "\u200b\u200d"], r"field 'items'.*no tokens"),
+        ("red shoes", "blue boots", "field 'items': expected a sequence of texts, got the text 'blue boots'"),
+    ],
+)
+def test_texts_that_cannot_be_ranked_are_named(
+    reranker: Reranker, query: str, items: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        reranker.rank(query, items)
+    with pytest.raises(ValueError, match=f"query 1.*{message}" if "no tokens" not in message else message):
+        reranker.rank_batch(["red", query], [["a"], items])
 
 
-def test_a_text_in_place_of_a_list_of_texts(reranker: Reranker) -> None:
-    with pytest.raises(
-        ValueError, match="field 'items': expected a sequence of texts, got the text 'blue boots'"
-    ):
-        reranker.rank("red shoes", "blue boots")
-    with pytest.raises(ValueError, match="queries: expected a sequence of texts, got the text 'ab'"):
-        reranker.rank_batch("ab", [["x"], ["y"]])
-    with pytest.raises(ValueError, match="'query 0', field 'items': expected a sequence of texts"):
-        reranker.rank_batch(["red", "blue"], ["boots", "shoes"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"queries": "ab", "items": [["x"], ["y"]]},
+            "queries: expected a sequence of texts, got the text 'ab'",
+        ),
+        ({"queries": ["red", "blue"], "items": [ITEMS]}, "2 queries but 1 lists of items"),
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"min_score": math.nan}, "min_score must be a number or 'stored', got nan"),
+        ({"activation": "relu"}, "activation must be None, 'sigmoid' or 'softmax', got 'relu'"),
+    ],
+)
+def test_bad_arguments_are_named(reranker: Reranker, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        reranker.rank_batch(**{"queries": ["red"], "items": [ITEMS], **arguments})
 
 
-def test_bad_arguments_are_named(reranker: Reranker, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="2 queries but 1 lists of items"):
-        reranker.rank_batch(["red", "blue"], [ITEMS])
-    with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):
-        reranker.rank("red", ITEMS, top_k=0)
-    with pytest.raises(ValueError, match="activation must be 'none', 'sigmoid' or 'softmax', got 'relu'"):
-        reranker.rank("red", ITEMS, activation="relu")  # type: ignore[arg-type]
+def test_bad_options_are_named(reranker: Reranker, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         Reranker(reranker.ranker, "cpu", batch_size=0)
     with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, float16, got 'int8'"):
         Reranker(reranker.ranker, "cpu", "int8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"has no config\.json"):
-        Reranker.from_pretrained(tmp_path)
+        Reranker(tmp_path)
 
 
 def test_scores_that_are_not_finite_are_an_error(tiny_bert: str) -> None:

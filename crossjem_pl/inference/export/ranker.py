@@ -51,6 +51,7 @@ class ExportedRanker(Ranker):
         description.check_files(folder)
         self.name = shell.name  # type: ignore[misc]
         self.equivariant = shell.equivariant  # type: ignore[misc]
+        self.score_kind = shell.score_kind  # type: ignore[misc]
         self.description = description
         # its methods, not the module: its empty weights are no part of this one
         self._collate, self._one_pass_items = shell.collate, shell.one_pass_items

@@ -39,6 +39,7 @@ class MonoT5(T5Ranker):
     """
 
     name = "monot5"
+    score_kind = "log_probability"
 
     def __init__(
         self,

@@ -62,6 +62,7 @@ class RankingGPT(NeuralRanker):
     """
 
     name = "rankinggpt"
+    score_kind = "log_probability"
     cls_and_sep = False
 
     def __init__(

@@ -1,0 +1,189 @@
+"""How a ranker runs: passes, precision, compilation; applied to a scorer and stored in a model folder."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from crossjem_pl.files import replacing
+from crossjem_pl.inference.scorer import Precision, Scorer
+from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.threshold import pass_limits
+
+__all__ = [
+    "Configuration",
+    "Passes",
+    "configured",
+    "save_configuration",
+    "stored_configuration",
+    "unavailable",
+]
+
+_KEY = "inference"
+
+
+class Passes(NamedTuple):
+    """How CROSS-JEM splits a long list: N, L_u and the order, see `plan_passes`."""
+
+    max_items_per_pass: int
+    max_union_tokens: int
+    pass_order: str
+
+    @classmethod
+    def of(cls, ranker: Ranker) -> Passes | None:
+        """Those of a ranker; None if it makes no passes or cannot change them."""
+        return cls(**pass_limits(ranker)) if hasattr(ranker, "with_limits") else None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A candidate configuration.
+
+    Args:
+        precision: of the matrix products.
+        compiled: whether `torch.compile` makes the network.
+        passes: None where the ranker makes no passes.
+    """
+
+    precision: Precision = "float32"
+    compiled: bool = False
+    passes: Passes | None = None
+
+    @classmethod
+    def of(cls, scorer: Scorer) -> Configuration:
+        """The configuration of a scorer."""
+        return cls(scorer.precision, scorer.compiled, Passes.of(scorer.ranker))
+
+    def __str__(self) -> str:
+        passes = self.passes and "N {}, L_u {}, {}".format(*self.passes)
+        return ", ".join(filter(None, (self.precision, "compiled" if self.compiled else "", passes)))
+
+
+def configured(scorer: Scorer, configuration: Configuration) -> Scorer:
+    """The scorer's ranker in another configuration; the scorer itself stays as it is.
+
+    bfloat16 and float16 keep a copy of the matrices of the encoders' linear layers in that type, so that autocast,
+    which still decides what is computed in it, need not cast them on every run: the scores are autocast's. A
+    compiled network shares the weights.
+
+    Raises:
+        ValueError: if the device or the ranker cannot run like this, or the limits of a pass are out of range.
+    """
+    reason = unavailable(scorer, configuration)
+    if reason is not None:
+        raise ValueError(reason)
+    ranker = scorer.ranker
+    if configuration.passes not in (None, Passes.of(ranker)):
+        ranker = ranker.with_limits(*configuration.passes)  # type: ignore[operator, misc]
+    network = ranker
+    if configuration.precision != "float32":
+        network = _cast(network, getattr(torch, configuration.precision))
+    if configuration.compiled:
+        network = _compile(network, scorer.device)
+    return Scorer(
+        ranker,
+        scorer.device,
+        configuration.precision,
+        configuration.compiled,
+        None if network is ranker else network,
+    )
+
+
+def unavailable(scorer: Scorer, configuration: Configuration) -> str | None:
+    """Why this machine or this ranker cannot run in the configuration; None if it may."""
+    device = scorer.device
+    if configuration.precision == "float16" and device.type == "cpu":
+        return "float16 is for GPUs: on a CPU bfloat16 has the wider range and the faster instructions"
+    if configuration.precision == "bfloat16" and device.type == "cuda":
+        return None if torch.cuda.is_bf16_supported(False) else "this GPU has no bfloat16"
+    if not configuration.compiled:
+        return None
+    if not scorer.ranker.can_be_exported():
+        return f"{scorer.ranker.name} has no network that can be compiled as a whole"
+    if device.type == "cpu":
+        compilers = filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++"))
+        if not any(map(shutil.which, compilers)):
+            return "torch.compile needs a C++ compiler on the CPU (g++ or clang++), and there is none"
+    elif find_spec("triton") is None:
+        return f"torch.compile needs Triton on {device.type}, and it is not installed"
+    return None
+
+
+def save_configuration(folder: str | Path, configuration: Configuration, device: torch.device) -> None:
+    """Writes a configuration into the `config.json` of a model folder, from where `Reranker` reads it.
+
+    The passes become the model's own. Precision and compilation are used on devices of the same type.
+
+    Raises:
+        FileNotFoundError: if the folder has no `config.json`.
+        ValueError: if it is not a folder that `save_pretrained` wrote.
+    """
+    path = Path(folder) / "config.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: a configuration is saved in a model folder")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if "crossjem_pl" not in config:
+        raise ValueError(
+            f"{folder} is not a model folder of crossjem_pl: write one with `save_pretrained` first"
+        )
+    stored = config["crossjem_pl"]
+    if configuration.passes is not None:
+        stored["init_args"].update(configuration.passes._asdict())
+    values = asdict(replace(configuration, passes=None))
+    del values["passes"]
+    stored[_KEY] = {"device": device.type, **values}
+    with replacing(path) as file:
+        file.write((json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def stored_configuration(folder: Path, scorer: Scorer) -> Configuration | None:
+    """What `save_configuration` wrote for devices like the scorer's; None if nothing.
+
+    Raises:
+        ValueError: naming file and field, if it is not of this form.
+    """
+    path = folder / "config.json"
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stored = config.get("crossjem_pl", {}).get(_KEY)
+    if stored is None or stored.get("device") != scorer.device.type:
+        return None
+    precision, compiled = stored.get("precision"), stored.get("compiled")
+    if precision not in ("float32", "bfloat16", "float16") or not isinstance(compiled, bool):
+        raise ValueError(f"{path}, field {_KEY!r}: {stored!r} is not a precision and whether to compile")
+    return Configuration(precision, compiled, Passes.of(scorer.ranker))
+
+
+def _cast(ranker: Ranker, dtype: torch.dtype) -> Ranker:
+    """A copy whose encoders keep their linear layers in the type."""
+    tokenizer = getattr(ranker, "tokenizer", None)  # it only reads: the copy shares it, with its cache
+    made = copy.deepcopy(ranker, {id(tokenizer): tokenizer}).eval().requires_grad_(False)
+    for part in made.encoders():
+        for module in part.modules():
+            if isinstance(module, nn.Linear):
+                module.to(dtype)
+    return made
+
+
+def _compile(ranker: Ranker, device: torch.device) -> Ranker:
+    """A copy that shares the weights and runs a compiled network; on a GPU with one CUDA graph a shape."""
+    made = copy.copy(ranker)
+    graphs = device.type == "cuda"
+    network = torch.compile(ranker.score_run, dynamic=True, mode="reduce-overhead" if graphs else None)
+
+    def score_run(**tensors: Tensor) -> Tensor:
+        if not graphs:
+            return network(**tensors)
+        torch.compiler.cudagraph_mark_step_begin()
+        return network(**tensors).clone()  # the next run overwrites the graph's own output
+
+    made.score_run = score_run  # type: ignore[method-assign]
+    return made
