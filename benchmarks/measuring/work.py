@@ -38,8 +38,6 @@ from crossjem_pl.rankers.dual.decoupled import DecoupledBatch
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pairwise.context_attention import group
 from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
-from crossjem_pl.rankers.pairwise.setencoder import SetBatch
-from crossjem_pl.rankers.pairwise.sharedquery import SharedQueryBatch
 
 __all__ = ["Work", "layer_work", "pair_work", "ranker_work", "shape_of"]
 
@@ -116,10 +114,8 @@ def ranker_work(ranker: Ranker, lists: Sequence[RankingList]) -> Work | None:
         return _joint(ranker, batch)
     if isinstance(ranker, MonoBERT):
         return pair_work(shape_of(ranker.encoder_config), [_size(run) for run in batch.runs])
-    if isinstance(ranker, SetEncoder):
-        return _set(ranker, batch)
-    if isinstance(ranker, SharedQuery):
-        return _shared_query(ranker, batch)
+    if isinstance(ranker, SetEncoder | SharedQuery):
+        return _packed(ranker, batch.runs)
     if isinstance(ranker, DualRanker | ColBERT):
         return _queries(ranker, batch)
     return None
@@ -183,18 +179,11 @@ def _encoder_calls(ranker: CrossJEM, batch: Any) -> list[tuple[int, int]]:
     return sizes
 
 
-def _set(ranker: SetEncoder, batch: SetBatch) -> Work:
-    """Pairs lie in groups whose keys are their own and the list's interaction tokens."""
-    pairs = pack(batch.item_index, batch.position_ids, len(batch.item_start))
-    attended = _grouped(pairs, batch.item_list, batch.item_mask.shape[1])
-    return layer_work(shape_of(ranker.encoder_config), len(batch.input_ids), float(attended))
-
-
-def _shared_query(ranker: SharedQuery, batch: SharedQueryBatch) -> Work:
-    query = int(batch.query_position.max()) + 1
-    items = pack(batch.item_index, batch.item_position, len(batch.item_list))
-    attended = len(batch.item_mask) * query**2 + _grouped(items, batch.item_list, query)
-    return layer_work(shape_of(ranker.encoder_config), len(batch.input_ids), float(attended))
+def _packed(ranker: SetEncoder | SharedQuery, runs: list[dict[str, torch.Tensor]]) -> Work:
+    """Sequences without padding, in padded rows of attention."""
+    tokens = sum(run["tokens"].shape[1] for run in runs)
+    attended = sum(run["rows"][0].numel() * run["keys"].shape[2] for run in runs)
+    return layer_work(shape_of(ranker.encoder_config), tokens, float(attended), len(runs))
 
 
 def _queries(ranker: DualRanker | ColBERT, batch: DecoupledBatch) -> Work | None:

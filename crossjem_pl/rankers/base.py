@@ -149,7 +149,10 @@ class Ranker(nn.Module, ABC):
 
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
-        """For each input of `score_run`, in order, the names of its axes; axes of one name have one size."""
+        """For each input of `score_run`, in order, the names of its axes; axes of one name have one size.
+
+        A name that is a number ("3") stands for an axis that always has this size.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no run_axes")
 
     @classmethod

@@ -113,7 +113,9 @@ def _write_graph(ranker: Ranker, path: Path) -> None:
     else:
         module, names, run = _Network(ranker), ranker.run_axes, batch.runs[0]
     example = _without_ones(run, names)
-    axes: Any = {name: dict(enumerate(names[name])) for name in example}
+    axes: Any = {
+        name: {i: axis for i, axis in enumerate(names[name]) if not axis.isdigit()} for name in example
+    }
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             module,

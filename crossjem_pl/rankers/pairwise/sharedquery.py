@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Unpack, get_args
+from typing import Literal, Unpack, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface, PretrainedConfig
+from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.attention import attend
 from crossjem_pl.rankers.base import (
     Batch,
     Explanation,
@@ -21,59 +20,17 @@ from crossjem_pl.rankers.base import (
     item_mask,
     register,
 )
-from crossjem_pl.rankers.crossjem.heads import JointTokens, QueryHead
-from crossjem_pl.rankers.crossjem.segments import segment_mean
 from crossjem_pl.rankers.encoders import EncoderOptions
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pairwise.context_attention import Groups, attend_with_context, group
-from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
-from crossjem_pl.rankers.pairwise.packed_encoder import PackedEncoder, heads_last
+from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedEncoder, attention_plan, list_runs
 from crossjem_pl.rankers.pairwise.sequences import joined
-from crossjem_pl.rankers.precision import linear_float32
+from crossjem_pl.text import Ragged
+from crossjem_pl.text.ragged import Ints
 
-__all__ = ["ItemPositions", "SharedQuery", "SharedQueryBatch", "SharedQueryHead"]
-
-_ATTENTION = "crossjem_shared_query"
+__all__ = ["ItemPositions", "SharedQuery", "SharedQueryHead"]
 
 SharedQueryHead = Literal["query", "linear"]
 ItemPositions = Literal["continue", "restart"]
-
-
-class _Layout(NamedTuple):
-    """Where the sequences lie: the queries' tokens first, then the items'.
-
-    Args:
-        queries: one sequence per list.
-        items: one sequence per item; positions count from the first item token.
-        item_list: int64 [items].
-    """
-
-    queries: Packing
-    items: Groups
-    item_list: Tensor
-
-
-@dataclass
-class SharedQueryBatch(Batch):
-    """One packed row of T tokens: `[CLS] query [SEP]` of every list, then `item [SEP]` of every item.
-
-    Args:
-        input_ids, segment_ids, position_ids: int64 [T].
-        query_list, query_position: int64 [query tokens], list of each and place in its sequence.
-        item_index, item_position: int64 [item tokens], item of each and place in its sequence.
-        item_list: int64 [I], the list of each item.
-        item_slot: int64 [I], place of each item in the flattened [lists, max_items].
-    """
-
-    input_ids: Tensor
-    segment_ids: Tensor
-    position_ids: Tensor
-    query_list: Tensor
-    query_position: Tensor
-    item_index: Tensor
-    item_position: Tensor
-    item_list: Tensor
-    item_slot: Tensor
 
 
 @register
@@ -91,8 +48,8 @@ class SharedQuery(NeuralRanker):
     An item's score depends on the query and the item alone, as monoBERT's does. Both heads are sums over the
     item's tokens, which `explain` returns.
 
-    Heads: "query", s * cos(mean of the item's states, mean of the query's), s learned (`QueryHead`; [CLS] and
-    [SEP] are in neither mean); "linear", <w, mean of the item's states and its [SEP]> + b.
+    Heads: "query", s * cos(mean of the item's states, mean of the query's), s learned ([CLS] and [SEP] are in
+    neither mean); "linear", <w, mean of the item's states and its [SEP]> + b.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; BERT, DistilBERT, ELECTRA, RoBERTa and their
@@ -129,14 +86,17 @@ class SharedQuery(NeuralRanker):
         ):
             if value not in choices:
                 raise ValueError(f"{field} must be one of {', '.join(choices)}; got {value!r}")
-        self.encoder = PackedEncoder(encoder, options, _ATTENTION)
+        self.encoder = PackedEncoder(encoder, options)
         self.item_positions = item_positions
-        self._check_positions()
-        self.head: QueryHead | nn.Linear
-        if head == "query":
-            self.head = QueryHead(scale)
-        else:
-            self.head = nn.Linear(int(self.encoder_config.hidden_size), 1)
+        query = max_query_tokens + 2
+        needed = max(query, (query if item_positions == "continue" else 1) + max_item_tokens + 1)
+        if needed > self.encoder.positions:
+            raise ValueError(
+                f"max_query_tokens={max_query_tokens} and max_item_tokens={max_item_tokens} need {needed} "
+                f"positions, the encoder has {self.encoder.positions}; lower a limit or use "
+                "item_positions='restart'"
+            )
+        self.head = _Cosine(scale) if head == "query" else nn.Linear(int(self.encoder_config.hidden_size), 1)
 
     @property
     def encoder_config(self) -> PretrainedConfig:
@@ -145,155 +105,131 @@ class SharedQuery(NeuralRanker):
     def encoders(self) -> list[nn.Module]:
         return [self.encoder]
 
-    def collate(self, lists: Sequence[RankingList]) -> SharedQueryBatch:
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
-        tokenizer = self.tokenizer.hf
-        query_rows = joined([tokenizer.cls_token_id], queries.tokens, [tokenizer.sep_token_id])
-        item_rows = joined(items.tokens, [tokenizer.sep_token_id])
-        item_list = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-        first = (
-            query_rows.lengths[item_list] if self.item_positions == "continue" else np.ones_like(item_list)
-        )
-        positions = [query_rows.position_of, first[item_rows.row_of] + item_rows.position_of]
-        in_item = np.repeat([0, 1], [len(query_rows.values), len(item_rows.values)])
-        return SharedQueryBatch(
-            item_mask=mask,
-            truncated_items=items.truncated,
-            truncated_queries=queries.truncated,
-            input_ids=torch.from_numpy(np.concatenate([query_rows.values, item_rows.values])),
-            segment_ids=torch.from_numpy(in_item),
-            position_ids=torch.from_numpy(np.concatenate(positions)),
-            query_list=torch.from_numpy(query_rows.row_of),
-            query_position=torch.from_numpy(query_rows.position_of),
-            item_index=torch.from_numpy(item_rows.row_of),
-            item_position=torch.from_numpy(item_rows.position_of),
-            item_list=torch.from_numpy(item_list),
-            item_slot=torch.from_numpy(np.flatnonzero(mask.numpy().ravel())),
-        )
+        cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
+        query_rows, item_rows = joined([cls], queries.tokens, [sep]), joined(items.tokens, [sep])
+        counts = np.array([len(one) for one in lists])
+        ends = np.cumsum(counts)
+        tokens = query_rows.lengths + np.add.reduceat(item_rows.lengths, ends - counts)
+        runs = [
+            self._run(query_rows.slice(a, b), item_rows.slice(ends[a] - counts[a], ends[b - 1]), counts[a:b])
+            for a, b in list_runs(tokens)
+        ]
+        slots = torch.from_numpy(np.flatnonzero(mask.numpy().ravel()))
+        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=slots)
 
-    def forward(self, batch: SharedQueryBatch) -> Tensor:
-        hidden = self._hidden(batch)
-        with torch.autocast(hidden.device.type, enabled=False):
-            scores = self._score(hidden.float(), batch)
-        flat = torch.zeros(batch.item_mask.numel(), dtype=torch.float32, device=scores.device)
-        return flat.index_copy(0, batch.item_slot, scores).view(batch.item_mask.shape)
+    def score_run(
+        self,
+        tokens: Tensor,
+        rows: Tensor,
+        keys: Tensor,
+        place: Tensor,
+        query_tokens: Tensor,
+        item_tokens: Tensor,
+        item_list: Tensor,
+    ) -> Tensor:
+        """Scores of a run's items, float32 [items].
+
+        Args:
+            tokens, rows, keys, place: see `PackedEncoder`; `[CLS] query [SEP]` of every list, then `item [SEP]`
+                of every item.
+            query_tokens: int64 [lists, query words], places of the queries' words among the tokens; -1 on padding.
+            item_tokens: int64 [items, item words], likewise of the items; with their [SEP] for the linear head.
+            item_list: int64 [items], the list of each item.
+        """
+        hidden = self.encoder(tokens, rows, keys, place)
+        values = self._token_values(hidden, query_tokens, item_tokens, item_list)
+        return values.sum(1) + (self.head.bias.float() if isinstance(self.head, nn.Linear) else 0.0)
+
+    @property
+    def run_axes(self) -> dict[str, tuple[str, ...]]:
+        return {
+            **PACKED_AXES,
+            "query_tokens": ("lists", "query_words"),
+            "item_tokens": ("items", "item_words"),
+            "item_list": ("items",),
+        }
 
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
-        batch = self.collate([ranking_list]).to(next(self.parameters()).device)
-        with torch.autocast(batch.input_ids.device.type, enabled=False):
-            hidden = self._hidden(batch).float()
-            scores = self._score(hidden, batch).tolist()
-            values, bias = self._contributions(hidden, batch)
-        pieces = self.tokenizer.hf.convert_ids_to_tokens(batch.input_ids[len(batch.query_list) :].tolist())
-        is_sep = (batch.item_position == _last(batch.item_index)).tolist()
-        found: list[list[TokenContribution]] = [[] for _ in ranking_list.items]
-        for item, piece, sep, value in zip(
-            batch.item_index.tolist(), pieces, is_sep, values.tolist(), strict=True
-        ):
-            if not sep or value:
-                found[item].append(TokenContribution(piece, "special" if sep else "item", value))
-        rest = (TokenContribution("", "bias", bias),) if bias else ()
-        return [
-            Explanation(text, score, (*own, *rest))
-            for text, score, own in zip(ranking_list.items, scores, found, strict=True)
+        (run,) = self.collate([ranking_list]).to(next(self.parameters()).device).runs
+        encoded = {name: run[name] for name in PACKED_AXES}
+        rest = {name: value for name, value in run.items() if name not in PACKED_AXES}
+        with torch.autocast(run["tokens"].device.type, enabled=False):
+            values = self._token_values(self.encoder(**encoded), **rest)
+            bias = float(self.head.bias) if isinstance(self.head, nn.Linear) else 0.0
+        tokenizer = self.tokenizer.hf
+        explained = []
+        for text, places, row in zip(ranking_list.items, run["item_tokens"], values.tolist(), strict=True):
+            ids = run["tokens"][0, places[places >= 0]].tolist()
+            parts = [
+                TokenContribution(
+                    tokenizer.convert_ids_to_tokens(token),
+                    "special" if token == tokenizer.sep_token_id else "item",
+                    value,
+                )
+                for token, value in zip(ids, row[: len(ids)], strict=True)
+            ]
+            if bias:
+                parts.append(TokenContribution("", "bias", bias))
+            explained.append(Explanation(text, sum(row) + bias, tuple(parts)))
+        return explained
+
+    def _run(self, queries: Ragged, items: Ragged, counts: Ints) -> dict[str, Tensor]:
+        """The inputs of `score_run` for some lists, from rows `[CLS] query [SEP]` and `item [SEP]`."""
+        lists = np.arange(len(counts))
+        item_list = np.repeat(lists, counts)
+        words = len(queries.values)
+        begin = queries.lengths[item_list] if self.item_positions == "continue" else np.ones_like(item_list)
+        tokens = [
+            np.concatenate([queries.values, items.values]),
+            np.repeat([0, 1], [words, len(items.values)]),
+            np.concatenate([queries.position_of, begin[items.row_of] + items.position_of]),
         ]
+        # a query sees itself alone: its context is the empty one behind the lists' own
+        contexts = Ragged(np.arange(words), np.append(queries.lengths, 0))
+        context_of = np.append(np.full(len(lists), len(lists)), item_list)
+        lengths = np.append(queries.lengths, items.lengths)
+        end = int(isinstance(self.head, _Cosine))
+        run = {
+            "query_tokens": _places(queries.starts + 1, queries.lengths - 2),
+            "item_tokens": _places(words + items.starts, items.lengths - end),
+            "item_list": item_list,
+        }
+        return {
+            "tokens": torch.from_numpy(np.stack(tokens)),
+            **attention_plan(lengths, context_of, contexts),
+            **{name: torch.from_numpy(value) for name, value in run.items()},
+        }
 
-    def _hidden(self, batch: SharedQueryBatch) -> Tensor:
-        layout = _Layout(
-            pack(batch.query_list, batch.query_position, len(batch.item_mask)),
-            group(pack(batch.item_index, batch.item_position, len(batch.item_list)), batch.item_list),
-            batch.item_list,
-        )
-        return self.encoder(batch.input_ids, batch.segment_ids, batch.position_ids, layout=layout)
-
-    def _score(self, hidden: Tensor, batch: SharedQueryBatch) -> Tensor:
-        """float32 [I]."""
-        if isinstance(self.head, QueryHead):
-            return self.head(_joint_tokens(hidden, batch))
-        own = hidden[len(batch.query_list) :]
-        return linear_float32(self.head, segment_mean(own, batch.item_index, len(batch.item_list)))[:, 0]
-
-    def _contributions(self, hidden: Tensor, batch: SharedQueryBatch) -> tuple[Tensor, float]:
-        """What each item token adds to its item's score, float32 [item tokens], and what all items get."""
-        if isinstance(self.head, QueryHead):
-            pair = self.head.contributions(_joint_tokens(hidden, batch)).pair
-            return pair.new_zeros(len(batch.item_index)).index_copy(0, _item_words(batch), pair), 0.0
-        sizes = torch.bincount(batch.item_index)[batch.item_index]
-        return hidden[len(batch.query_list) :] @ self.head.weight[0].float() / sizes, float(self.head.bias)
-
-    def _check_positions(self) -> None:
-        start = self.max_query_tokens + 2 if self.item_positions == "continue" else 1
-        needed = max(self.max_query_tokens + 2, start + self.max_item_tokens + 1)
-        if needed > self.encoder.positions:
-            raise ValueError(
-                f"max_query_tokens={self.max_query_tokens} and max_item_tokens={self.max_item_tokens} need "
-                f"{needed} positions, the encoder has {self.encoder.positions}; lower a limit or use "
-                "item_positions='restart'"
-            )
+    def _token_values(
+        self, hidden: Tensor, query_tokens: Tensor, item_tokens: Tensor, item_list: Tensor
+    ) -> Tensor:
+        """What each item token adds to its item's score, float32 [items, item words]; 0 on padding."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            hidden, inside = hidden.float(), item_tokens >= 0
+            sizes = inside.sum(1, keepdim=True)
+            if isinstance(self.head, nn.Linear):
+                values = (hidden @ self.head.weight[0].float())[item_tokens.clamp(min=0)]
+                return values * inside / sizes
+            query = hidden[query_tokens.clamp(min=0)] * (query_tokens >= 0)[:, :, None]
+            direction = F.normalize(query.sum(1), dim=-1)[item_list]
+            states = hidden[item_tokens.clamp(min=0)] * inside[:, :, None]
+            length = states.sum(1).norm(dim=-1).clamp(min=1e-12)
+            return self.head.scale * torch.einsum("itd,id->it", states, direction) / length[:, None]
 
 
-def _last(row: Tensor) -> Tensor:
-    """The last place in the sequence of each token, from each token's sequence int64 [tokens]."""
-    return torch.bincount(row)[row] - 1
+class _Cosine(nn.Module):
+    """The scale of the query head."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(float(scale)))
 
 
-def _item_words(batch: SharedQueryBatch) -> Tensor:
-    """Which of the item tokens are word pieces, int64 [pieces]."""
-    return torch.nonzero(batch.item_position < _last(batch.item_index))[:, 0]
-
-
-def _joint_tokens(hidden: Tensor, batch: SharedQueryBatch) -> JointTokens:
-    """What the query head reads: a list is a pass."""
-    last = _last(batch.query_list)
-    word = torch.nonzero((batch.query_position > 0) & (batch.query_position < last))[:, 0]
-    own = _item_words(batch)
-    return JointTokens(
-        embeddings=hidden,
-        query_token=word,
-        query_pass=batch.query_list[word],
-        cls_token=torch.nonzero(batch.query_position == 0)[:, 0],
-        sep_token=torch.nonzero(batch.query_position == last)[:, 0],
-        item_pass=batch.item_list,
-        item_embeddings=hidden,
-        pair_token=len(batch.query_list) + own,
-        pair_item=batch.item_index[own],
-        pair_position=batch.item_position[own],
-    )
-
-
-def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    layout: _Layout,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Attention of the packed row; query, key, value [1, heads, T, head width]."""
-    q, k, v = heads_last(query, key, value)
-    queries, split = layout.queries, len(layout.queries.flat)
-    query_rows, query_key, query_value = (states[:split][queries.rows] for states in (q, k, v))
-    of_queries = attend(
-        query_rows, query_key, query_value, queries.mask, scaling=scaling, dropout=dropout
-    ).flatten(0, 1)[queries.flat]
-    of_items = attend_with_context(
-        q[split:],
-        k[split:],
-        v[split:],
-        layout.items,
-        query_key,
-        query_value,
-        queries.mask[layout.item_list],
-        scaling=scaling,
-        dropout=dropout,
-    )
-    return torch.cat([of_queries, of_items])[None], None
-
-
-AttentionInterface.register(_ATTENTION, _attention)
+def _places(starts: Ints, lengths: Ints) -> Ints:
+    """int64 [rows, longest]: `lengths[i]` numbers from `starts[i]` on; -1 on padding."""
+    column = np.arange(int(lengths.max()))
+    return np.where(column < lengths[:, None], starts[:, None] + column, -1)

@@ -1,0 +1,169 @@
+"""Shared-query ranker and Set-Encoder against one dense attention mask over all tokens of a list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import SetEncoder, SharedQuery
+from crossjem_pl.rankers.encoders import first_position, load_encoder
+from crossjem_pl.rankers.pairwise import packed
+from crossjem_pl.rankers.pairwise.sharedquery import ItemPositions, SharedQueryHead
+from tests.conftest import example_lists
+from tests.rankers import encoder_families
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def texts(ranker: SharedQuery | SetEncoder, one: RankingList) -> tuple[list[int], list[list[int]]]:
+    """Ids of `[CLS] query [SEP]` and of each `item [SEP]`."""
+    hf = ranker.tokenizer.hf
+    items = [hf(f"{text} {hf.sep_token}", add_special_tokens=False)["input_ids"] for text in one.items]
+    query = hf(f"{hf.cls_token} {one.query} {hf.sep_token}", add_special_tokens=False)["input_ids"]
+    return query, items
+
+
+def dense_states(
+    ranker: SharedQuery | SetEncoder,
+    folder: str,
+    ids: list[int],
+    segments: list[int],
+    positions: list[int],
+    see: Tensor,
+) -> Tensor:
+    """Last hidden state of all tokens, where token i sees token j if `see[i, j]`, with eager attention."""
+    encoder: Any = load_encoder(folder, {"attn_implementation": "eager", "dropout": 0.0}).eval()
+    encoder.load_state_dict(ranker.encoder.model.state_dict(), strict=False)
+    inputs = {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]) + first_position(encoder.config),
+    }
+    if getattr(encoder.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"] = torch.tensor([segments])
+    mask = torch.zeros(see.shape).masked_fill(~see, torch.finfo(torch.float32).min)[None, None]
+    return encoder(**inputs, attention_mask=mask).last_hidden_state[0]
+
+
+def shared_query_scores(ranker: SharedQuery, folder: str, one: RankingList) -> Tensor:
+    query, items = texts(ranker, one)
+    owner = torch.tensor([0] * len(query) + [j + 1 for j, ids in enumerate(items) for _ in ids])
+    first = len(query) if ranker.item_positions == "continue" else 1
+    positions = [*range(len(query)), *(first + p for ids in items for p in range(len(ids)))]
+    see = (owner[None, :] == 0) | (owner[:, None] == owner[None, :])
+    ids = query + [token for item in items for token in item]
+    states = dense_states(ranker, folder, ids, (owner > 0).long().tolist(), positions, see)
+    mean = states[1 : len(query) - 1].mean(0)
+    expected = []
+    for item in states[len(query) :].split([len(ids) for ids in items]):
+        if isinstance(ranker.head, nn.Linear):
+            expected.append(ranker.head(item.mean(0))[0])
+        else:
+            expected.append(7.0 * F.cosine_similarity(item[:-1].mean(0), mean, dim=0))
+    return torch.stack(expected)
+
+
+def set_encoder_scores(ranker: SetEncoder, folder: str, one: RankingList) -> Tensor:
+    query, items = texts(ranker, one)
+    pairs = [query + item for item in items]
+    owner = torch.tensor([j for j, ids in enumerate(pairs) for _ in ids])
+    positions = [p for ids in pairs for p in range(len(ids))]
+    segments = [int(p >= len(query)) for p in positions]
+    is_cls = torch.tensor(positions) == 0
+    see = is_cls[None, :] | (owner[:, None] == owner[None, :])
+    ids = [token for pair in pairs for token in pair]
+    return ranker.classifier(dense_states(ranker, folder, ids, segments, positions, see)[is_cls])[:, 0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", encoder_families.FAMILIES)
+@pytest.mark.parametrize("tokens_per_run", [1, 60, 10_000])
+def test_equals_one_dense_attention_mask(
+    family: str, tokens_per_run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "_TOKENS_PER_RUN", tokens_per_run)
+    folder = encoder_families.write(tmp_path / family, family)
+    lists = [*example_lists(3, seed=4, most_items=5), *example_lists(1, seed=5, most_items=40)]
+    rankers = [
+        SharedQuery(folder, head, 7.0, positions, dropout=0.0, **LIMITS)
+        for head in get_args(SharedQueryHead)
+        for positions in get_args(ItemPositions)
+    ]
+    for ranker in (*rankers, SetEncoder(folder, dropout=0.0, **LIMITS)):
+        literal = set_encoder_scores if isinstance(ranker, SetEncoder) else shared_query_scores
+        batch = ranker.eval().collate(lists)
+        assert (len(batch.runs) == 1) == (tokens_per_run == 10_000)
+        for row, one in zip(ranker(batch), lists, strict=True):
+            torch.testing.assert_close(row[: len(one)], literal(ranker, folder, one), **CLOSE)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_set_encoder_items_see_each_other_and_shared_query_items_do_not(tiny_bert: str) -> None:
+    one = RankingList.from_texts("red shoes", ["boots", "blue sofa", "red lamp", "boots"])
+    changes = {}
+    for cls in (SetEncoder, SharedQuery):
+        ranker = cls(tiny_bert, dropout=0.0, **LIMITS).eval()
+        scores = ranker(ranker.collate([one]))[0]
+        torch.testing.assert_close(scores[0], scores[3], rtol=0, atol=1e-6)  # equal items tie
+        alone = ranker(ranker.collate([one.select([0, 1])]))[0]
+        changes[cls] = float((scores[:2] - alone).abs().max())
+    assert changes[SetEncoder] > 1e-5 > changes[SharedQuery]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("head", get_args(SharedQueryHead))
+def test_explanations_sum_to_the_scores(head: SharedQueryHead, tiny_bert: str) -> None:
+    ranker = SharedQuery(tiny_bert, head, dropout=0.0, **LIMITS).eval()
+    one = example_lists(1, seed=6)[0]
+    explained = ranker.explain(one)
+    assert [e.item for e in explained] == list(one.items)
+    scores = ranker(ranker.collate([one]))[0]
+    sums = torch.tensor([sum(part.value for part in e.contributions) for e in explained])
+    torch.testing.assert_close(sums, scores, **CLOSE)
+    torch.testing.assert_close(torch.tensor([e.score for e in explained]), scores, **CLOSE)
+    pieces = ranker.tokenizer.hf.tokenize(one.items[0])
+    assert [p.token for p in explained[0].contributions if p.part == "item"] == pieces
+
+
+def test_the_batch_holds_the_query_once(tiny_bert: str) -> None:
+    one = RankingList.from_texts("red shoes", ["boots", "blue sofa", "red lamp"])
+    (run,) = SharedQuery(tiny_bert, **LIMITS).collate([one]).runs
+    assert run["tokens"].shape == (3, (2 + 2) + (1 + 1) + (2 + 1) + (2 + 1))
+    assert run["tokens"][1].tolist() == [0] * 4 + [1] * 8
+    assert run["tokens"][2].tolist() == [0, 1, 2, 3, 4, 5, 4, 5, 6, 4, 5, 6]
+
+
+@pytest.mark.parametrize("cls", [SharedQuery, SetEncoder])
+def test_the_network_compiles_as_a_whole_and_drops_in_training_only(
+    cls: type[SharedQuery | SetEncoder], tiny_bert: str
+) -> None:
+    torch.manual_seed(0)
+    ranker = cls(tiny_bert, dropout=0.5, **LIMITS)
+    batch = ranker.collate(example_lists(2))
+    assert not torch.equal(ranker.train()(batch), ranker(batch))
+    expected = ranker.eval()(batch)
+    assert torch.equal(expected, ranker(batch))
+    compiled = torch.compile(ranker.score_run, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(**batch.runs[0]), ranker.score_run(**batch.runs[0]))
+
+
+def test_bad_arguments(tiny_bert: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="head must be one of query, linear"):
+        SharedQuery(tiny_bert, "maxsim")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="item_positions must be one of continue, restart"):
+        SharedQuery(tiny_bert, item_positions="shared")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="need 163 positions, the encoder has 160"):
+        SharedQuery(tiny_bert, max_query_tokens=128, max_item_tokens=32)
+    SharedQuery(tiny_bert, max_query_tokens=128, max_item_tokens=32, item_positions="restart")
+    with pytest.raises(ValueError, match="need 161 positions, the encoder has 160"):
+        SetEncoder(tiny_bert, max_query_tokens=100, max_item_tokens=58)
+    with pytest.raises(ValueError, match="brings its own attention"):
+        SharedQuery(tiny_bert, attn_implementation="sdpa")
+    with pytest.raises(ValueError, match=r"'modernbert'.*distilbert"):
+        SetEncoder(encoder_families.write(tmp_path / "modern", "modernbert"))
