@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_training(args)
         else:
             _run_command(args)
-    except (ValueError, OSError, ImportError, *_misconfiguration()) as error:
+    except _mistakes() as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -105,10 +105,11 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"crossjem_pl.cli.{name}")
 
 
-def _misconfiguration() -> tuple[type[Exception], ...]:
-    """Lightning's error for contradicting trainer options; nothing else raises it."""
-    module = sys.modules.get("lightning.fabric.utilities.exceptions")
-    return () if module is None else (module.MisconfigurationException,)
+def _mistakes() -> tuple[type[Exception], ...]:
+    """The errors that bad input raises: Python's, and Lightning's for contradicting trainer options if it is loaded."""
+    lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
+    more = () if lightning is None else (lightning.MisconfigurationException,)
+    return (ValueError, OSError, ImportError, *more)
 
 
 def quiet_libraries() -> None:

@@ -83,7 +83,7 @@ def configured(scorer: Scorer, configuration: Configuration) -> Scorer:
         raise ValueError(reason)
     ranker = scorer.ranker
     if configuration.passes not in (None, Passes.of(ranker)):
-        ranker = ranker.with_limits(*configuration.passes)  # type: ignore[operator, misc]
+        ranker = ranker.with_limits(*configuration.passes)  # type: ignore[operator]
     network = ranker
     if configuration.precision != "float32":
         network = _cast(network, getattr(torch, configuration.precision))

@@ -92,7 +92,7 @@ class TuneReport:
 
     def __str__(self) -> str:
         head = ("configuration", "ms a list", "to the best", "difference", "tau", "top-10", "")
-        rows = [head]
+        rows: list[tuple[str, ...]] = [head]
         for trial in self.trials:
             found = trial.agreement
             numbers = [f"{trial.milliseconds:.1f}", f"{trial.ratio:.2f}x"]
@@ -257,4 +257,4 @@ class _Search:
     def _time(self, scorers: dict[Configuration, Scorer]) -> dict[Configuration, Any]:
         calls = {candidate: lambda one, s=scorer: s.score([one]) for candidate, scorer in scorers.items()}
         turns = self.progress(self.lists * (self.rounds + 1))
-        return take_turns(calls, turns, warmup=len(self.lists))  # type: ignore[arg-type, return-value]
+        return take_turns(calls, turns, warmup=len(self.lists))

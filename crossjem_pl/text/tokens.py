@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,9 @@ from transformers import PreTrainedTokenizerBase
 from crossjem_pl.text.ragged import Ints, Ragged
 
 __all__ = ["Encoded", "ShortTextTokenizer"]
+
+
+_LOCK = Lock()
 
 
 class Encoded(NamedTuple):
@@ -66,13 +70,14 @@ class ShortTextTokenizer:
         if not missing:
             return rows  # type: ignore[return-value]
         backend = self.hf.backend_tokenizer
-        # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
-        backend.no_padding()
-        backend.no_truncation()
-        encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
-        fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
-        if self.cache_size:
-            cache.update(fresh)
-            for oldest in list(islice(cache, max(len(cache) - self.cache_size, 0))):
-                del cache[oldest]
+        with _LOCK:  # of several threads that share a tokenizer one at a time changes it and its cache
+            # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
+            backend.no_padding()
+            backend.no_truncation()
+            encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
+            fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
+            if self.cache_size:
+                cache.update(fresh)
+                for oldest in list(islice(cache, max(len(cache) - self.cache_size, 0))):
+                    del cache[oldest]
         return [fresh[text] if row is None else row for text, row in zip(texts, rows, strict=True)]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -96,3 +98,24 @@ def test_needs_a_fast_tokenizer() -> None:
     slow.__class__ = Slow
     with pytest.raises(ValueError, match="Slow is not a fast tokenizer"):
         ShortTextTokenizer(slow)
+
+
+def test_threads_share_a_full_cache() -> None:
+    tokenizer = ShortTextTokenizer(tiny_models.tokenizer(), cache_size=50)
+    words = tiny_models.WORDS
+
+    def encode(number: int) -> list[int]:
+        texts = [f"{words[(i + 13 * number) % len(words)]} {words[i % len(words)]}" for i in range(200)]
+        for first in range(0, 200, 10):
+            tokenizer.encode(texts[first : first + 40], 8)
+        return tokenizer.encode(texts, 8).tokens.values.tolist()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(encode, range(64)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [encode(number) for number in range(64)]
+    assert len(tokenizer._cache) == 50
