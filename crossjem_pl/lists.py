@@ -230,6 +230,11 @@ class PairGroups:
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(f"{where}, field {name!r}: expected a non-empty string, got {text!r}")
         identifier = content_id(query) if query_id is None else str(query_id)
+        for name, value in (("query_id", query_id), ("item_id", item_id)):
+            if not (value is None or (isinstance(value, (str, int)) and str(value).strip())):
+                raise ValueError(
+                    f"{where}, field {name!r}: expected a non-empty string or an integer, got {value!r}"
+                )
         first = identifier not in self._groups
         group = self._groups.setdefault(identifier, _Group(query, where))
         if group.query != query:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 
 
@@ -137,3 +138,54 @@ def test_select_refuses_what_makes_no_list() -> None:
         make().select([0, 0])
     with pytest.raises(IndexError):
         make().select([3])
+
+
+def test_pairs_and_frames_are_grouped_by_query() -> None:
+    import pandas as pd
+
+    pairs = [
+        ("red", "shoe", 1, 0.9),
+        ("blue", "sea", 0, 0.5),
+        ("red", "hat", 0, 0.25),
+        ("red", "shoe", 1, 0.9),
+    ]
+    red, blue = RankingList.from_pairs(pairs)
+    assert (red.query, red.items, red.labels, red.scores) == ("red", ("shoe", "hat"), (1, 0), (0.9, 0.25))
+    assert (blue.query_id, blue.item_ids) == (content_id("blue"), (content_id("sea"),))
+    frame = pd.DataFrame(pairs, columns=["keyword", "item", "label", "score"])
+    assert RankingList.from_pandas(frame, query="keyword") == [red, blue]
+    frame = frame.assign(query_id=[1, 2, 1, 1], item_id=["a", "c", "b", "a"])
+    first = RankingList.from_pandas(frame, query="keyword", score="none")[0]
+    assert first == RankingList("1", "red", ("a", "b"), ("shoe", "hat"), (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        ([("red", "shoe", 1), ("red", "shoe", 0)], "pair 2, field 'label': .* has 0 here and 1 in pair 1"),
+        ([("red", "shoe", 1), ("red", "hat")], "pair 2, field 'label': is missing, but other pairs"),
+        ([("red", " ")], "pair 1, field 'item': expected a non-empty string"),
+        ([(None, "shoe")], "pair 1, field 'query': expected a non-empty string"),
+        (
+            [("red", "shoe", math.nan)],
+            "pair 1: list .*, field 'labels': position 0: expected a finite number",
+        ),
+    ],
+)
+def test_pairs_that_make_no_list_are_named(pairs: list[tuple[Any, ...]], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        RankingList.from_pairs(pairs)
+
+
+def test_a_frame_without_the_columns_or_with_two_texts_of_one_id_is_named() -> None:
+    import pandas as pd
+
+    with pytest.raises(ValueError, match="no column 'query'; the frame has a"):
+        RankingList.from_pandas(pd.DataFrame({"a": [1]}))
+    frame = pd.DataFrame({"query_id": [1, 1], "query": ["red", "blue"], "item": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"row 1, field 'query_id': .* got 1\.0"):
+        RankingList.from_pandas(frame.assign(query_id=[1.0, math.nan]))
+    with pytest.raises(
+        ValueError, match="row 2, field 'query': query '1' has the text 'blue' here and 'red' in row 1"
+    ):
+        RankingList.from_pandas(frame)

@@ -170,13 +170,13 @@ def test_an_error_in_the_source_leaves_no_target(tmp_path: Path) -> None:
 
 
 def test_the_rows_of_the_documentation_are_readable(tmp_path: Path) -> None:
-    blocks = re.findall(r"```json\n(.*?)```", DOCS.read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(r"```(json|csv)\n(.*?)```", DOCS.read_text(encoding="utf-8"), flags=re.DOTALL)
     formats = []
-    for i, block in enumerate(blocks):
-        path = tmp_path / f"{i}.jsonl"
+    for i, (kind, block) in enumerate(blocks):
+        path = tmp_path / f"{i}.{kind.replace('json', 'jsonl')}"
         path.write_text(block, encoding="utf-8")
         formats.append(convert(path, tmp_path / f"{i}.parquet").from_format)
-    assert formats == ["canonical", "mteb", "columns"]
+    assert formats == ["canonical", "mteb", "columns", "pairs", "triplets"]
 
 
 def test_the_trec_files_of_the_documentation_are_readable(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""Streaming: every list once over ranks and workers, in an order that can be resumed, from shards of any shape."""
+"""Streaming: shards of any shape, what is read and refused, the data module, memory; `test_loaders` has the order."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
-from crossjem_pl.data.batches import ItemSampler, ListBatch, ListLoader
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.data.shards import write_shards
-from crossjem_pl.data.sources import FileSource, ShardSource
+from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.data.streaming import EpochOrder, ListStream, ShardIndex, StreamingLoader
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import BM25, CrossJEM
-from tests.conftest import example_lists
+from crossjem_pl.rankers import BM25
+from tests.conftest import example_lists, root
 
 LISTS = example_lists(53, seed=3)
 IDS = [one.query_id for one in LISTS]
@@ -34,12 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shards") / "train"
     write_shards(LISTS, path, lists_per_shard=20, row_group=4)
     return path
-
-
-@pytest.fixture(scope="module")
-def ranker(tiny_bert: str) -> CrossJEM:
-    limits: dict[str, Any] = {"max_items_per_pass": 5, "max_union_tokens": 14}
-    return CrossJEM(tiny_bert, max_query_tokens=8, max_item_tokens=8, **limits).eval()
 
 
 def loader(path: Path, ranker: Any = None, batch_size: int = 4, buffer: int = 10, **options: Any) -> Any:
@@ -57,14 +51,6 @@ def flat(batches: Sequence[Sequence[str]]) -> list[str]:
     return [query for batch in batches for query in batch]
 
 
-def contents(batch: ListBatch) -> tuple[object, ...]:
-    assert isinstance(batch.labels, torch.Tensor)
-    assert isinstance(batch.scores, torch.Tensor)
-    inputs = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in vars(batch.inputs).items()}
-    numbers = batch.labels.tolist(), batch.scores.tolist(), batch.items_left_out
-    return batch.query_ids, batch.item_ids, numbers, inputs
-
-
 def write(path: Path, lists: Sequence[RankingList], **columns: Any) -> Path:
     """One Parquet file written by other means, `columns` changed or (with None) left out."""
     values: dict[str, Any] = {
@@ -80,44 +66,6 @@ def write(path: Path, lists: Sequence[RankingList], **columns: Any) -> Path:
 # --- every list once ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("buffer", [1, 7, 10, 53, 4096])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 60])
-def test_ranks_share_an_epoch(folder: Path, world_size: int, buffer: int, shuffle: bool) -> None:
-    ranks = [
-        loader(folder, buffer=buffer, rank=rank, world_size=world_size, shuffle=shuffle)
-        for rank in range(world_size)
-    ]
-    seen = [queries(one) for one in ranks]
-    steps = math.ceil(math.ceil(53 / world_size) / 4)
-    assert {len(one) for one in ranks} == {len(batches) for batches in seen} == {steps}
-    assert len({tuple(map(len, batches)) for batches in seen}) == 1, "as many lists in every step"
-    together = [query for batches in seen for query in flat(batches)]
-    assert set(together) == set(IDS)
-    assert len(together) == math.ceil(53 / world_size) * world_size, (
-        "no more repeats than fill up the last step"
-    )
-    for batches in seen:
-        own = flat(batches)
-        if len(set(own)) < len(own):
-            assert own[-1] in own[:-1], "what fills up is the rank's own list, in the last place"
-    if world_size == 1 and not shuffle:
-        assert together == IDS, "evaluation keeps the stored order"
-
-
-def test_two_ranks_of_two_workers_see_every_list_exactly_once(tmp_path: Path, ranker: CrossJEM) -> None:
-    write_shards(LISTS[:52], tmp_path / "even", lists_per_shard=20, row_group=4)
-    for path in (tmp_path / "even", write(tmp_path / "one.parquet", LISTS[:52])):
-        seen: list[str] = []
-        for rank in range(2):
-            one = loader(path, ranker, rank=rank, world_size=2, num_workers=2)
-            batches = queries(one)
-            assert len(batches) == len(one) == 7
-            assert batches == queries(loader(path, ranker, rank=rank, world_size=2)), "workers change nothing"
-            seen += flat(batches)
-        assert sorted(seen) == sorted(IDS[:52])
-
-
 def test_uneven_and_empty_shards(tmp_path: Path) -> None:
     write(tmp_path / "s" / "a.parquet", LISTS[:1])
     write(tmp_path / "s" / "b.parquet", LISTS[1:40])
@@ -128,32 +76,7 @@ def test_uneven_and_empty_shards(tmp_path: Path) -> None:
     assert list(ShardSource("s").read(tmp_path)) == LISTS
 
 
-def test_a_list_is_what_the_file_source_reads(folder: Path, ranker: CrossJEM) -> None:
-    """Same lists, tensors and draws as in memory, batch for batch, where the order is the stored one."""
-    sampler = ItemSampler(4, seed=5)
-    streamed = loader(folder, ranker, shuffle=False, sampler=sampler)
-    lists = list(FileSource("train").read(folder.parent))
-    in_memory = ListLoader(lists, ranker, 4, sampler=sampler, seed=5)
-    for epoch in (0, 1):
-        streamed.set_epoch(epoch)
-        in_memory.set_epoch(epoch)
-        assert [contents(batch) for batch in streamed] == [contents(batch) for batch in in_memory]
-
-
 # --- the order ---------------------------------------------------------------------------------------------
-
-
-def test_order_is_a_function_of_seed_and_epoch(folder: Path) -> None:
-    one = loader(folder)
-    torch.manual_seed(1)
-    state = torch.get_rng_state()
-    first, second = queries(one, 0), queries(one, 1)
-    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
-    assert first != second
-    assert queries(loader(folder), 1) == second, "no matter what ran before"
-    assert queries(loader(folder), 0) == first
-    assert queries(loader(folder, seed=6), 0) != first
-    assert flat(queries(loader(folder, batch_size=7), 0)) == flat(first), "the batch size only cuts"
 
 
 def test_the_shuffle_mixes_row_groups_and_moves_them_anywhere() -> None:
@@ -176,51 +99,6 @@ def test_the_shuffle_mixes_row_groups_and_moves_them_anywhere() -> None:
 
 
 # --- resuming ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "seen"), [*((0, seen) for seen in range(15)), (2, 0), (2, 1), (2, 9)]
-)
-def test_resumes_with_exactly_the_batches_that_are_left(
-    folder: Path, ranker: CrossJEM, num_workers: int, seen: int
-) -> None:
-    def fresh(workers: int = num_workers) -> Any:
-        return loader(folder, ranker, num_workers=workers, sampler=ItemSampler(4, seed=5))
-
-    whole = fresh(0)
-    whole.set_epoch(3)
-    expected = [contents(batch) for batch in whole]
-    interrupted = fresh()
-    interrupted.set_epoch(3)
-    batches = iter(interrupted)
-    before = [contents(next(batches)) for _ in range(seen)]
-    state = interrupted.state_dict()
-    assert state["handed_out"] == seen, "what workers have prepared is not handed out"
-    assert before == expected[:seen]
-
-    resumed = fresh()
-    resumed.load_state_dict(state)
-    if seen == len(expected) == 14:  # the epoch was over: the next one is whole
-        assert queries(resumed, 4) == queries(loader(folder, ranker), 4)
-        return
-    resumed.set_epoch(3)
-    assert [contents(batch) for batch in resumed] == expected[seen:]
-    assert resumed.state_dict()["handed_out"] == 14
-    assert queries(resumed, 4) == queries(loader(folder, ranker), 4), "only that epoch is shortened"
-
-
-def test_workers_may_change_between_the_runs_and_a_run_be_interrupted_twice(folder: Path) -> None:
-    expected = queries(loader(folder, rank=1, world_size=2))
-    seen: list[list[str]] = []
-    state: dict[str, Any] = {}
-    for num_workers, count in ((2, 2), (0, 3), (1, 2)):
-        one = loader(folder, rank=1, world_size=2, num_workers=num_workers)
-        one.load_state_dict(state)
-        batches = iter(one)
-        seen += [next(batches).query_ids for _ in range(count)]
-        state = one.state_dict()
-    assert seen == expected
-    assert state["handed_out"] == len(one)
 
 
 def test_skipped_row_groups_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,3 +306,45 @@ def test_teacher_scores_are_refused_with_the_command_that_joins_them(folder: Pat
         module(folder, teacher_scores="scores.parquet").train_dataloader()
     flat_val = module(folder, teacher_scores="scores.parquet").val_dataloader()
     assert isinstance(flat_val, StreamingLoader), "they are for the training lists only"
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+EPOCH = """
+import sys
+from pathlib import Path
+from crossjem_pl.data.sources import ShardSource
+from crossjem_pl.data.streaming import StreamingLoader
+from crossjem_pl.rankers import BM25
+
+folder = Path(sys.argv[1])
+stream = ShardSource(folder.name, buffer=1024).stream(folder.parent)
+lists = sum(len(batch.query_ids) for batch in StreamingLoader(stream, BM25(), 64, shuffle=True))
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(lists, peak.split()[1])
+"""
+
+
+def long_lists(count: int) -> Iterator[RankingList]:
+    for i in range(count):
+        items = tuple(f"keyword {i * 7 + j} of an advertiser in the town of list {i}" * 4 for j in range(4))
+        yield RankingList(f"q{i}", f"query number {i}", tuple(f"{i}-{j}" for j in range(4)), items)
+
+
+@pytest.mark.slow
+def test_ten_times_the_lists_need_no_more_memory(tmp_path: Path) -> None:
+    peaks = []
+    for count in (4000, 40_000):
+        write_shards(long_lists(count), tmp_path / str(count), lists_per_shard=4000)
+        done = subprocess.run(
+            [sys.executable, "-c", EPOCH, str(tmp_path / str(count))],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=root(),
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        seen, peak = map(int, done.stdout.split())
+        assert seen == count
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 20 * 1024, f"{peaks} KiB; held in memory, the lists take 70 MiB more"
