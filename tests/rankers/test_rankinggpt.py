@@ -43,7 +43,7 @@ def test_equals_the_likelihood_of_the_query_prompt_by_prompt(gpt: str) -> None:
 def test_padding_does_not_need_a_padding_token(gpt: str) -> None:
     ranker = RankingGPT(gpt, **LIMITS)
     assert ranker.tokenizer.hf.pad_token_id is None
-    group = ranker.collate(example_lists(1)).groups[0]
+    group = ranker.collate(example_lists(1)).runs[0]
     assert group["attention_mask"].sum(1).tolist() == sorted(group["attention_mask"].sum(1).tolist())
     assert not group["input_ids"][group["attention_mask"] == 0].any()
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5EncoderModel
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import MonoT5, RankT5
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.pairwise.t5 import evenly_spaced
+from crossjem_pl.rankers.pairwise.rankt5 import evenly_spaced
 from tests import tiny_models
 from tests.conftest import example_lists
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
+from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
 from crossjem_pl.rankers.folder import PublicFolders, length_limit, require_safetensors
-from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.pairwise.pairs import PairRanker, joined
+from crossjem_pl.text import Ragged
+from crossjem_pl.text.ragged import Ints
 
 __all__ = ["MonoBERT"]
 
 
 @register
-class MonoBERT(NeuralRanker, PublicFolders):
+class MonoBERT(PairRanker, PublicFolders):
     """Pointwise cross-encoder (Nogueira and Cho, 2019): score = classifier([CLS]) of `[CLS] q [SEP] item
     [SEP]`.
 
@@ -53,12 +52,11 @@ class MonoBERT(NeuralRanker, PublicFolders):
         item_order: Literal["text", "alphabetical"] = "text",
         **options: Unpack[EncoderOptions],
     ) -> None:
-        super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
-        if pairs_per_pass < 1:
-            raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
+        init_args = init_arguments(locals(), options)
+        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, pairs_per_pass)
         if item_order not in ("text", "alphabetical"):
             raise ValueError(f'item_order is "text" or "alphabetical", got {item_order!r}')
-        self.pairs_per_pass, self.item_order = pairs_per_pass, item_order
+        self.item_order = item_order
         self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
         # a model whose tokenizer marks no segments has learned pairs without them
         self._segments = has_segments(self.model) and "token_type_ids" in self.tokenizer.hf.model_input_names
@@ -102,34 +100,18 @@ class MonoBERT(NeuralRanker, PublicFolders):
         half = (length_limit(folder) - 4) // 2
         return cls(str(folder), max_query_tokens=half, max_item_tokens=half)
 
-    def collate(self, lists: Sequence[RankingList]) -> Batch:
-        """Pairs `[CLS] query [SEP] item [SEP]`, sorted by length and cut into runs of similar length.
-
-        RoBERTa-like tokenizers put two separators between query and item, and so do these pairs.
-        """
-        mask = item_mask(lists)
-        queries, items = self.encode_queries(lists), self.encode_items(lists)
+    def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:
         if self.item_order == "alphabetical":
-            items = items._replace(tokens=items.tokens.sorted_by(self._alphabetical_ranks))
-        list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-        query_length = queries.tokens.lengths[list_of_item]
-        lengths = query_length + items.tokens.lengths + 2 + self._middle
-        order = np.argsort(lengths, kind="stable")
-        query_rows = queries.tokens.padded(0)
-        item_rows = items.tokens.padded(0)
-        runs = []
-        for first in range(0, len(order), self.pairs_per_pass):
-            chosen = order[first : first + self.pairs_per_pass]
-            runs.append(
-                self._pairs(
-                    query_rows[list_of_item[chosen]],
-                    query_length[chosen],
-                    item_rows[chosen],
-                    items.tokens.lengths[chosen],
-                )
-            )
-        slots = np.flatnonzero(mask.numpy().ravel())[order]
-        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=torch.from_numpy(slots))
+            items = items.sorted_by(self._alphabetical_ranks)
+        cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
+        return joined([cls], queries, [sep] * self._middle, items, [sep])
+
+    def more_inputs(self, rows: Ragged, queries: Ragged) -> dict[str, Ints]:
+        if not self._segments:
+            return {}
+        column = np.arange(rows.lengths.max())
+        in_item = (column > (queries.lengths + self._middle)[:, None]) & (column < rows.lengths[:, None])
+        return {"token_type_ids": in_item.astype(np.int64)}
 
     def score_run(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -141,8 +123,8 @@ class MonoBERT(NeuralRanker, PublicFolders):
 
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
-        names = ["input_ids", "attention_mask", *(["token_type_ids"] if self._segments else [])]
-        return dict.fromkeys(names, ("pairs", "pair_tokens"))
+        axes = super().run_axes
+        return {**axes, "token_type_ids": axes["input_ids"]} if self._segments else axes
 
     @cached_property
     def _alphabetical_ranks(self) -> np.ndarray:
@@ -151,32 +133,3 @@ class MonoBERT(NeuralRanker, PublicFolders):
         ranks = np.zeros(max(pieces.values()) + 1, dtype=np.int64)
         ranks[[pieces[piece] for piece in sorted(pieces)]] = np.arange(len(pieces))
         return ranks
-
-    def _pairs(
-        self, queries: np.ndarray, query_length: np.ndarray, items: np.ndarray, item_length: np.ndarray
-    ) -> dict[str, Tensor]:
-        """Padded pairs from padded queries and items, all rows at once."""
-        tokenizer = self.tokenizer.hf
-        rows = np.arange(len(queries))
-        lengths = query_length + item_length + 2 + self._middle
-        width = int(lengths.max())
-        column = np.arange(width)[None, :]
-        item_start = (query_length + 1 + self._middle)[:, None]
-        ids = np.full((len(rows), width), tokenizer.pad_token_id or 0, dtype=np.int64)
-        ids[:, 0] = tokenizer.cls_token_id
-        in_query = (column >= 1) & (column <= query_length[:, None])
-        in_item = (column >= item_start) & (column < item_start + item_length[:, None])
-        query_at = np.arange(queries.shape[1])[None, :] < query_length[:, None]
-        item_at = np.arange(items.shape[1])[None, :] < item_length[:, None]
-        ids[in_query] = queries[query_at]
-        ids[in_item] = items[item_at]
-        ids[(column > query_length[:, None]) & (column < item_start)] = tokenizer.sep_token_id
-        ids[rows, lengths - 1] = tokenizer.sep_token_id
-        group = {
-            "input_ids": torch.from_numpy(ids),
-            "attention_mask": torch.from_numpy((column < lengths[:, None]).astype(np.int64)),
-        }
-        if self._segments:
-            inside = (column >= item_start) & (column < lengths[:, None])
-            group["token_type_ids"] = torch.from_numpy(inside.astype(np.int64))
-        return group

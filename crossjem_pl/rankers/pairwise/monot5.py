@@ -9,8 +9,7 @@ from torch import Tensor
 
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.pairwise.prompts import PromptBatch, in_place
-from crossjem_pl.rankers.pairwise.t5 import T5Ranker
+from crossjem_pl.rankers.pairwise.rankt5 import T5Ranker
 
 __all__ = ["MonoT5"]
 
@@ -28,7 +27,8 @@ class MonoT5(T5Ranker):
     Args:
         encoder: hub id or folder of a T5, mT5 or umT5.
         true_token, false_token: the two answers, as tokens of the vocabulary (some checkpoints say yes and
-        no). max_query_tokens: limit of a query.
+            no).
+        max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         pairs_per_pass: prompts that go through the model together; they are sorted by length first.
         options: how the model is loaded, see `EncoderOptions`; `layers` keeps that many layers of the encoder
@@ -63,6 +63,5 @@ class MonoT5(T5Ranker):
             options=options,
         )
 
-    def forward(self, batch: PromptBatch) -> Tensor:
-        scores = [torch.log_softmax(self.logits(group), dim=-1)[:, 0] for group in batch.groups]
-        return in_place(torch.cat(scores), batch)
+    def score_run(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits(input_ids, attention_mask), dim=-1)[:, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Unpack
 
 import numpy as np
@@ -14,30 +13,19 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import init_arguments, item_mask, register
-from crossjem_pl.rankers.crossjem.segments import segment_mean
+from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.encoders import EncoderOptions, load_encoder, resolve
-from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pairwise.prompts import PromptBatch, in_place
-from crossjem_pl.rankers.pairwise.sequences import joined, length_groups
-from crossjem_pl.text import Encoded
+from crossjem_pl.rankers.pairwise.pairs import PairRanker, joined
+from crossjem_pl.text import Encoded, Ragged
+from crossjem_pl.text.ragged import Ints
 
-__all__ = ["LikelihoodBatch", "RankingGPT"]
+__all__ = ["RankingGPT"]
 
-
-@dataclass
-class LikelihoodBatch(PromptBatch):
-    """Prompts `Document: {item} Query:{query}` and how many tokens at their ends are the query's.
-
-    Args:
-        query_lengths: int64 [prompts of the group], for each group.
-    """
-
-    query_lengths: list[Tensor]
+_IGNORED = -100
 
 
 @register
-class RankingGPT(NeuralRanker):
+class RankingGPT(PairRanker):
     """RankingGPT (Zhang et al., 2023, arXiv 2311.16720), query likelihood under any causal language model.
 
     f_j = 1/L_q * sum over i of log p(q_i | "Document: {item_j} Query:", q_1 .. q_(i-1)).
@@ -76,12 +64,10 @@ class RankingGPT(NeuralRanker):
         pairs_per_pass: int = 16,
         **options: Unpack[EncoderOptions],
     ) -> None:
-        super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
-        if pairs_per_pass < 1:
-            raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
+        init_args = init_arguments(locals(), options)
+        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, pairs_per_pass)
         if lora_rank < 0:
             raise ValueError(f"lora_rank must be at least 0, got {lora_rank}")
-        self.pairs_per_pass = pairs_per_pass
         tokenizer = self.tokenizer.hf
         # tokenizers of the SentencePiece kind put the space before a text themselves
         self._space = "" if tokenizer.tokenize("a")[0].startswith("▁") else " "
@@ -114,39 +100,33 @@ class RankingGPT(NeuralRanker):
             super().encode_items(lists)  # names an item that is nothing but its space
         return encoded
 
-    def collate(self, lists: Sequence[RankingList]) -> LikelihoodBatch:
-        mask = item_mask(lists)
-        queries, items = self.encode_queries(lists), self.encode_items(lists)
-        list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-        query_rows = queries.tokens.take(list_of_item)
-        prompts = joined(self._before_item, items.tokens, self._before_query, query_rows)
-        groups, order = length_groups(prompts, self.pairs_per_pass, self.tokenizer.hf.pad_token_id or 0)
-        lengths = torch.from_numpy(query_rows.lengths[order])
-        return LikelihoodBatch(
-            item_mask=mask,
-            truncated_items=items.truncated,
-            truncated_queries=queries.truncated,
-            groups=groups,
-            slots=torch.from_numpy(np.flatnonzero(mask.numpy().ravel())[order]),
-            query_lengths=list(lengths.split(self.pairs_per_pass)),
+    def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:
+        return joined(self._before_item, items, self._before_query, queries)
+
+    def more_inputs(self, rows: Ragged, queries: Ragged) -> dict[str, Ints]:
+        """`predicting` int64 [places], from where query tokens are predicted, and the token after each of them, int64
+        [pairs, places]; -100 where that is not the query's."""
+        first = rows.lengths - queries.lengths
+        predicting = np.arange(first.min() - 1, rows.lengths.max() - 1)
+        after = rows.padded(0)[:, predicting + 1]
+        of_query = (predicting >= first[:, None] - 1) & (predicting < rows.lengths[:, None] - 1)
+        return {"predicting": predicting, "predicted": np.where(of_query, after, _IGNORED)}
+
+    def score_run(
+        self, input_ids: Tensor, attention_mask: Tensor, predicting: Tensor, predicted: Tensor
+    ) -> Tensor:
+        """Mean log-likelihood of each pair's query, float32 [pairs]; see `more_inputs`."""
+        output = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=predicting
         )
+        with torch.autocast(input_ids.device.type, enabled=False):
+            logits = output.logits.float().transpose(1, 2)
+            losses = F.cross_entropy(logits, predicted, ignore_index=_IGNORED, reduction="none")
+            return -losses.sum(1) / (predicted != _IGNORED).sum(1)
 
-    def forward(self, batch: LikelihoodBatch) -> Tensor:
-        pairs = zip(batch.groups, batch.query_lengths, strict=True)
-        return in_place(torch.cat([self._score(group, lengths) for group, lengths in pairs]), batch)
-
-    def _score(self, group: dict[str, Tensor], query_lengths: Tensor) -> Tensor:
-        """Mean log-likelihood of the last `query_lengths` tokens of each prompt, float32 [prompts]."""
-        ids = group["input_ids"]
-        ends = group["attention_mask"].sum(1)
-        first = ends - query_lengths  # where each query begins; the logits that predict it lie one before
-        kept = ids.shape[1] - int(first.min()) + 1
-        logits = self.model(**group, use_cache=False, logits_to_keep=kept).logits
-        column = torch.arange(ids.shape[1], device=ids.device)
-        row, place = torch.nonzero((column >= first[:, None]) & (column < ends[:, None]), as_tuple=True)
-        predicted = logits[row, place - 1 - (ids.shape[1] - kept)].float()
-        with torch.autocast(ids.device.type, enabled=False):
-            return segment_mean(-F.cross_entropy(predicted, ids[row, place], reduction="none"), row, len(ids))
+    @property
+    def run_axes(self) -> dict[str, tuple[str, ...]]:
+        return {**super().run_axes, "predicting": ("places",), "predicted": ("pairs", "places")}
 
 
 def _check_causal(name: str) -> None:

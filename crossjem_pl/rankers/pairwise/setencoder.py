@@ -16,7 +16,7 @@ from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
 from crossjem_pl.rankers.encoders import EncoderOptions
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedEncoder, attention_plan, list_runs
-from crossjem_pl.rankers.pairwise.sequences import joined
+from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.rankers.precision import linear_float32
 from crossjem_pl.text import Ragged
 
