@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.limits.extended import folded
-from crossjem_pl.evaluation.report.buckets import Breakdown, Bucket
+from crossjem_pl.evaluation.breakdown import Breakdown, Bucket
 from crossjem_pl.evaluation.significance import bootstrap_interval
 from crossjem_pl.text import Ragged
 

@@ -20,7 +20,7 @@ from benchmarks.limits.groups import (
     union_length,
 )
 from benchmarks.limits.scoring import per_query
-from crossjem_pl.evaluation.report.buckets import Breakdown, break_down
+from crossjem_pl.evaluation.breakdown import Breakdown, break_down
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM

@@ -10,7 +10,7 @@ from benchmarks.limits.candidates import OWN
 from benchmarks.limits.scoring import METRICS
 from benchmarks.measuring.charts import chart, logarithmic
 from benchmarks.measuring.pages import describe_conditions, markdown_table
-from crossjem_pl.evaluation.wording import p_value
+from crossjem_pl.evaluation.page import p_value
 
 __all__ = ["page", "plot"]
 

@@ -13,7 +13,7 @@ from benchmarks.measuring.charts import chart
 from benchmarks.measuring.pages import markdown_table
 from benchmarks.study.cost import Cost
 from benchmarks.tables.measures import accuracy, differences
-from crossjem_pl.evaluation.wording import p_value
+from crossjem_pl.evaluation.page import p_value
 
 __all__ = ["METRICS", "Trained", "accuracy_table", "cost_table", "plot_pareto"]
 

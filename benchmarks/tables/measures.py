@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
-from crossjem_pl.evaluation.run_folder import read_stored_run
+from crossjem_pl.evaluation.runs import read_run_folder
 from crossjem_pl.evaluation.significance import bootstrap_interval, holm, randomisation_test
 
 __all__ = ["Cell", "Difference", "accuracy", "differences", "filtering", "per_query"]
@@ -99,7 +99,7 @@ def filtering(folders: Sequence[Path], split: str, metrics: Sequence[str]) -> di
 
 
 def _evaluate(folder: Path, split: str, metrics: Sequence[str]) -> Evaluation:
-    stored = read_stored_run(folder, split)
-    if stored.qrels is None:
+    stored = read_run_folder(folder, split, curves=False)
+    if stored.qrels is None or stored.scores is None:
         raise ValueError(f"{folder} has no {split}.qrels: the lists have no whole-numbered labels")
     return evaluate_run(stored.scores, stored.qrels, list(metrics))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.tables.measures import Cell, Difference
 from benchmarks.tables.spec import Part, System
-from crossjem_pl.evaluation.wording import p_value
+from crossjem_pl.evaluation.page import p_value
 
 __all__ = ["figures_table", "line", "overlap_table"]
 

@@ -14,8 +14,9 @@ from benchmarks.tables.page import figures_table, overlap_table
 from benchmarks.tables.runs import Runner
 from benchmarks.tables.spec import Part, System
 from crossjem_pl.data.overlap import overlap_statistics
-from crossjem_pl.evaluation.compare import compare_runs
-from crossjem_pl.evaluation.markdown import to_markdown
+from crossjem_pl.evaluation.comparison import compare_runs
+from crossjem_pl.evaluation.page import render
+from crossjem_pl.evaluation.report import comparison_report
 from crossjem_pl.inference import Reranker
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
@@ -112,7 +113,7 @@ def examples_part(work: Work) -> list[str]:
         split=work.runner.split,
         names=work.part.columns,
     )
-    return [to_markdown(comparison).replace("# ", "### ")]
+    return [render(comparison_report(comparison), "report.md").replace("# ", "### ")]
 
 
 KINDS: Mapping[str, Callable[[Work], list[str]]] = {

@@ -9,22 +9,38 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
-from crossjem_pl.evaluation import wording
-from crossjem_pl.evaluation.compare import compare
-from crossjem_pl.evaluation.results import Comparison
+from crossjem_pl.evaluation.report import compare, results_table
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "add_run_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder or TREC run file")
-    parser.add_argument("--baseline", help="the system the others are tested against (default: the first)")
+    add_run_arguments(parser)
     parser.add_argument("--metrics", nargs="+", default=["RR@10", "AP@10"], metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say which runs are compared, and how."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder or TREC run file")
+    parser.add_argument("--baseline", help="the system the others are tested against (default: the first)")
     parser.add_argument("--split", default="val", help="which run of the folders: val or test (default val)")
     parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgements, where no run is a folder")
     parser.add_argument(
         "--allow-different", action="store_true", help="accept runs over different candidates"
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.01,
+        metavar="DIFFERENCE",
+        help="systems are called level when their difference is shown to be below this (default 0.01)",
+    )
+    parser.add_argument(
+        "--relevant-from",
+        type=float,
+        metavar="GRADE",
+        help="lowest grade that is relevant (default: what the run folders say, else 1)",
     )
 
 
@@ -37,9 +53,17 @@ def run(args: argparse.Namespace) -> None:
         args.qrels,
         split=args.split,
         allow_different=args.allow_different,
+        margin=args.margin,
+        relevant_from=args.relevant_from,
     )
+    found = results_table(comparison)
+    table = Table(title=comparison.lists, title_justify="left")
+    for column in found.columns:
+        table.add_column(escape(column), justify="left" if column == "System" else "right")
+    for row in found.rows:
+        table.add_row(*map(escape, row))
     console = wide_console()
-    console.print(_table(comparison))
+    console.print(table)
     for note in comparison.notes:
         console.print(escape(note))
     console.print(
@@ -47,27 +71,3 @@ def run(args: argparse.Namespace) -> None:
         f"Wrote {escape(str(args.out))}/compare.md, compare.csv and compare.html",
         soft_wrap=True,
     )
-
-
-def _table(comparison: Comparison) -> Table:
-    table = Table(title=wording.where(comparison), title_justify="left")
-    table.add_column("system")
-    for metric in comparison.metrics:
-        table.add_column(metric, justify="right")
-        table.add_column("Δ (p)", justify="right")
-    table.add_column("parameters", justify="right")
-    table.add_column("training", justify="right")
-    for system in comparison.systems:
-        cells = [escape(system.name)]
-        for metric in comparison.metrics:
-            result = system.metrics[metric]
-            cells.append(wording.number(result.mean))
-            if result.difference is None:
-                cells.append("")
-            else:
-                p = wording.p_value(result.difference.p_randomisation_holm)
-                cells.append(f"{wording.signed(result.difference.mean)} ({p})")
-        table.add_row(
-            *cells, wording.parameters(system.parameters), wording.training_time(system.train_seconds)
-        )
-    return table

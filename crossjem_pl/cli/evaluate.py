@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kept) or NegAcc(threshold='run')@80 (with one threshold for all queries)",
     )
     parser.add_argument(
+        "--relevant-from", type=float, default=1, metavar="GRADE", help="lowest relevant grade (default 1)"
+    )
+    parser.add_argument(
         "--clicks",
         type=Path,
         metavar="LISTS",
@@ -40,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     scores = read_run(args.run)
-    evaluation = evaluate_run(scores, read_qrels(args.qrels), args.metrics)
+    evaluation = evaluate_run(scores, read_qrels(args.qrels), args.metrics, relevant_from=args.relevant_from)
     clicks = None if args.clicks is None else click_metrics(scores, read_lists(args.clicks), args.shown)
     print(evaluation.to_markdown())
     if clicks is not None:

@@ -23,7 +23,7 @@ from crossjem_pl.data.overlap import (
     encoder_shape,
     measure_overlap,
 )
-from crossjem_pl.evaluation.plots import MISSING, available
+from crossjem_pl.evaluation.charts import MISSING, available
 from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 

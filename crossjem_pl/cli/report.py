@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from crossjem_pl.evaluation import drawing
+from crossjem_pl.cli.compare import add_run_arguments
+from crossjem_pl.evaluation import charts
 from crossjem_pl.evaluation.report import STEPS, build_report, write_report
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
@@ -16,23 +17,17 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder or TREC run file")
+    add_run_arguments(parser)
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="FOLDER")
     parser.add_argument(
         "--metric", default="RR@10", metavar="NAME", help="what is broken down (default RR@10)"
     )
     parser.add_argument("--latency", type=Path, metavar="FILE", help="JSON that make bench-latency wrote")
-    parser.add_argument("--baseline", help="the system the others are tested against (default: the first)")
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="lists of each kind (default 5)")
-    parser.add_argument("--split", default="val", help="which run of the folders: val or test (default val)")
-    parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgements, where no run is a folder")
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",
         help="count the overlap of items in tokens of this encoder (default: words)",
-    )
-    parser.add_argument(
-        "--allow-different", action="store_true", help="accept runs over different candidates"
     )
 
 
@@ -55,11 +50,13 @@ def run(args: argparse.Namespace) -> None:
             allow_different=args.allow_different,
             examples=args.examples,
             tokenizer=tokenizer,
+            margin=args.margin,
+            relevant_from=args.relevant_from,
             progress=begin,
         )
         bar.update(task, completed=len(STEPS), description="writing")
         write_report(report, args.out)
     for note in report.notes:
         print(note)
-    plots = f" and {len(report.figures())} figures" if drawing.available() else ""
+    plots = f" and {len(report.figures())} figures" if charts.available() else ""
     print(f"wrote {args.out}/report.html, report.md{plots}")

@@ -1,36 +1,26 @@
-"""Metrics, significance tests and comparison reports."""
+"""Metrics, significance tests, comparisons and reports."""
 
-from crossjem_pl.evaluation.compare import compare, compare_runs, write_comparison
-from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
-from crossjem_pl.evaluation.metrics import RankingMetrics, compute, tie_order
-from crossjem_pl.evaluation.results import Comparison, Difference, Example, MetricResult, SystemResult
-from crossjem_pl.evaluation.significance import (
-    WinTieLoss,
-    bootstrap_interval,
-    holm,
-    randomisation_test,
-    t_test,
-    win_tie_loss,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Comparison",
-    "Difference",
-    "Evaluation",
-    "Example",
-    "MetricResult",
-    "RankingMetrics",
-    "SystemResult",
-    "WinTieLoss",
-    "bootstrap_interval",
-    "compare",
-    "compare_runs",
-    "compute",
-    "evaluate_run",
-    "holm",
-    "randomisation_test",
-    "t_test",
-    "tie_order",
-    "win_tie_loss",
-    "write_comparison",
-]
+from importlib import import_module
+from typing import Any
+
+_MODULES = {
+    "Comparison": "comparison",
+    "Evaluation": "measures",
+    "RankingMetrics": "metrics",
+    "build_report": "report",
+    "compare": "report",
+    "compare_runs": "comparison",
+    "evaluate_run": "measures",
+    "write_report": "report",
+}
+"""Imported when asked for: monitoring needs neither pandas nor what writes pages."""
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

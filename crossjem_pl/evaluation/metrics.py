@@ -136,7 +136,7 @@ def compute(
     result = {}
     for name, measure in measures.items():
         rel = measure.params.get("rel", relevant_from)
-        result[name] = _FUNCTIONS[measure.NAME](ranked, everything, measure.params.get("cutoff"), rel)
+        result[name] = _FUNCTIONS[str(measure.NAME)](ranked, everything, measure.params.get("cutoff"), rel)
     return result
 
 

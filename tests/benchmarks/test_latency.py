@@ -32,7 +32,7 @@ from benchmarks.measuring.memory import MemoryMeter
 from benchmarks.measuring.peak import matrix_peak
 from benchmarks.measuring.work import Work, layer_work, pair_work, ranker_work, shape_of
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.evaluation.report.latency import read_latency
+from crossjem_pl.evaluation.report import read_latency
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export.write import export_ranker
 from crossjem_pl.lists import RankingList

@@ -11,6 +11,7 @@ from scipy import stats
 from crossjem_pl.evaluation.significance import (
     WinTieLoss,
     bootstrap_interval,
+    equivalence_test,
     holm,
     randomisation_test,
     t_test,
@@ -31,15 +32,15 @@ def test_sampled_randomisation_is_near_the_exact_one() -> None:
     differences = np.array([0.25] * 17 + [-0.25] * 7)
     expected = stats.binomtest(17, 24).pvalue
     found = float(randomisation_test(differences))
-    assert found == pytest.approx(expected, rel=0.03)
+    assert found == pytest.approx(expected, rel=0.1)
     assert found == float(randomisation_test(differences))
     assert found != float(randomisation_test(differences, seed=1))
 
 
 def test_sampled_randomisation_is_near_the_t_test_on_many_queries() -> None:
     differences = np.random.default_rng(0).normal(0.02, 0.3, 800)
-    assert float(randomisation_test(differences)) == pytest.approx(float(t_test(differences)), rel=0.05)
-    assert float(randomisation_test(differences + 1)) == pytest.approx(1 / 100_001)
+    assert float(randomisation_test(differences)) == pytest.approx(float(t_test(differences)), rel=0.1)
+    assert float(randomisation_test(differences + 1)) == pytest.approx(2 / 20_001)
 
 
 def test_columns_do_not_influence_each_other() -> None:
@@ -54,7 +55,7 @@ def test_columns_do_not_influence_each_other() -> None:
 
 
 def test_false_findings_are_as_rare_as_promised() -> None:
-    null = np.random.default_rng(2).normal(0, 1, (30, 400))
+    null = np.random.default_rng(2).normal(0, 1, (30, 200))
     share = np.mean(randomisation_test(null, samples=2_000) < 0.05)
     assert 0.02 < share < 0.09
 
@@ -65,6 +66,16 @@ def test_t_test_is_scipys_and_knows_constant_differences() -> None:
     assert t_test(np.array([[0.0, 0.5], [0.0, 0.5]])).tolist() == [1.0, 0.0]
     assert float(t_test([0.3])) == 1.0
     assert float(randomisation_test(np.zeros(30))) == 1.0
+
+
+def test_level_means_inside_the_margin() -> None:
+    differences = np.random.default_rng(5).normal(0.0, 0.1, (400, 1)) + np.array([[0.0, 0.02, 0.5]])
+    found = equivalence_test(differences, 0.02)
+    low, high = bootstrap_interval(differences, level=0.9)
+    assert (found < 0.05).tolist() == ((low > -0.02) & (high < 0.02)).tolist() == [True, False, False]
+    assert equivalence_test([[0.0, 0.3], [0.0, 0.3]], 0.1).tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="margin"):
+        equivalence_test([0.1, 0.2], 0.0)
 
 
 def test_holm_by_hand() -> None:

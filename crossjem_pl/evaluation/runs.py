@@ -1,0 +1,268 @@
+"""Reads a run folder that training wrote, or a bare TREC run file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+
+from crossjem_pl.data.formats import read_lists, read_qrels, read_run
+
+__all__ = [
+    "Curve",
+    "LearningCurve",
+    "Run",
+    "read_learning_curve",
+    "read_run_folder",
+    "read_texts_of",
+    "with_names",
+]
+
+Texts = tuple[dict[str, str], dict[str, dict[str, str]]]
+"""Query id -> text, and query id -> item id -> text."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values against training steps: int64 [points], ascending, and float64 [points]."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The course of a training.
+
+    Args:
+        loss: of the training steps that were logged; None where none was.
+        metrics: monitored metric -> its validations; the names are without "val/".
+        files: the files that it was put together from, oldest first.
+        replaced: logged rows of earlier files that a later start repeated.
+    """
+
+    loss: Curve | None
+    metrics: dict[str, Curve]
+    files: tuple[str, ...]
+    replaced: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as far as its folder tells.
+
+    Args:
+        path: of the folder or the TREC run file.
+        split: of a folder; None for a file.
+        scores: query id -> item id -> score; None where the folder has no run of this split.
+        qrels: of the folder; None where it has none.
+        lists: the file with the texts of the split; None where there is none.
+        summary: of `summary.json`, {} where there is none.
+        config: of `config.yaml`, {} where there is none.
+        config_text: the file as it is; None where there is none.
+        model: of `model/config.json`, {} where there is none.
+        curve: losses and validation metrics of the training; None where there is no `metrics.csv`.
+        name: unique among the runs that are compared, see `with_names`.
+    """
+
+    path: Path
+    split: str | None
+    scores: dict[str, dict[str, float]] | None
+    qrels: dict[str, dict[str, int]] | None = None
+    lists: Path | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_text: str | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+    curve: LearningCurve | None = None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The folder's name, or the file's without its endings."""
+        if self.split is not None:
+            return self.path.resolve().name
+        return self.path.name.removesuffix(".gz").rsplit(".", 1)[0]
+
+    @property
+    def loss(self) -> str | None:
+        """Class of the loss, without its module; None where the configuration does not say."""
+        path = self.setting("model", "loss", "class_path")
+        return path.rpartition(".")[2] if isinstance(path, str) else None
+
+    @property
+    def trained(self) -> bool:
+        """Whether the run was trained in this folder and not only evaluated."""
+        return self.curve is not None or "train_seconds" in self.summary
+
+    def setting(self, *keys: str) -> Any:
+        """The value of the configuration under nested keys, None where one is absent."""
+        value: Any = self.config
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+
+def read_run_folder(path: str | Path, split: str, *, curves: bool = True) -> Run:
+    """Reads what there is of a run folder, or a TREC run file.
+
+    Args:
+        path: folder or file.
+        split: which run of a folder: `<split>.trec`, `<split>.qrels`, `<split>_lists.parquet`.
+        curves: whether `metrics.csv` and the configurations are read, which a comparison does not need.
+
+    Raises:
+        FileNotFoundError: if there is no such folder or file.
+        ValueError: naming the file, for one that is there and malformed.
+    """
+    path = Path(path)
+    if path.is_file():
+        return Run(path, None, read_run(path))
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: there is no such run folder or run file")
+    run, qrels, lists = path / f"{split}.trec", path / f"{split}.qrels", path / f"{split}_lists.parquet"
+    found = Run(
+        path,
+        split,
+        read_run(run) if run.is_file() else None,
+        read_qrels(qrels) if qrels.is_file() else None,
+        lists if lists.is_file() else None,
+        _summary(path / "summary.json"),
+    )
+    if not curves:
+        return found
+    config = path / "config.yaml"
+    return replace(
+        found,
+        config=_mapping(config, yaml.safe_load),
+        config_text=config.read_text(encoding="utf-8") if config.is_file() else None,
+        model=_mapping(path / "model" / "config.json", json.loads),
+        curve=read_learning_curve(path),
+    )
+
+
+def with_names(runs: Sequence[Run]) -> list[Run]:
+    """The runs under unique names: the ranker's, with the folder's where several share it, then with the path.
+
+    Raises:
+        ValueError: if a run is given twice.
+    """
+    base = [str(run.summary.get("ranker") or run.label) for run in runs]
+    names = base
+    for details in ([run.label for run in runs], [str(run.path) for run in runs]):
+        names = [
+            f"{base[i]} ({details[i]})" if names.count(name) > 1 else name for i, name in enumerate(names)
+        ]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the run {twice!r} is given twice")
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def read_texts_of(runs: Sequence[Run], queries: Collection[str]) -> Texts:
+    """Texts of some queries and of their items, from the first run that holds the query's list.
+
+    Queries that no run has texts of are absent.
+
+    Raises:
+        ValueError: naming the file and line, for a malformed list.
+    """
+    query_texts: dict[str, str] = {}
+    item_texts: dict[str, dict[str, str]] = {}
+    for path in dict.fromkeys(run.lists for run in runs if run.lists is not None):
+        wanted = set(queries) - set(query_texts)
+        if not wanted:
+            break
+        for ranking_list in read_lists(path, "canonical", labels_field=None, scores_field=None):
+            if ranking_list.query_id in wanted:
+                query_texts[ranking_list.query_id] = ranking_list.query
+                items = zip(ranking_list.item_ids, ranking_list.items, strict=True)
+                item_texts[ranking_list.query_id] = dict(items)
+    return query_texts, item_texts
+
+
+def read_learning_curve(folder: Path) -> LearningCurve | None:
+    """Reads `metrics-1.csv`, `metrics-2.csv`, ... and `metrics.csv`; None where there is none of them.
+
+    A resumed run starts from a checkpoint, so its file may repeat steps of the file before: the later file counts
+    from its first step on.
+
+    Raises:
+        ValueError: naming the file and the column, for a file without steps or with a value that is no number.
+    """
+    numbers = {path: re.fullmatch(r"metrics-(\d+)\.csv", path.name) for path in folder.glob("metrics-*.csv")}
+    paths = sorted((path for path in numbers if numbers[path]), key=lambda path: int(path.stem[8:]))
+    paths += [folder / "metrics.csv"] if (folder / "metrics.csv").is_file() else []
+    frames = {path.name: frame for path in paths if not (frame := _read_metrics(path)).empty}
+    if not frames:
+        return None
+    whole, replaced = pd.DataFrame(), 0
+    for frame in frames.values():
+        kept = whole if whole.empty else whole[whole["step"] < frame["step"].min()]
+        replaced += len(whole) - len(kept)
+        whole = pd.concat([kept, frame], ignore_index=True)
+    curves: dict[str, Curve] = {}
+    for column in whole.columns.drop("step"):
+        rows = whole.dropna(subset=[column]).sort_values("step", kind="stable")
+        if len(rows):
+            curves[column] = Curve(rows["step"].to_numpy(np.int64), rows[column].to_numpy(np.float64))
+    loss = curves.pop("train/loss", None)
+    metrics = {name.removeprefix("val/"): curve for name, curve in curves.items()}
+    return LearningCurve(loss, metrics, tuple(frames), replaced)
+
+
+def _read_metrics(path: Path) -> pd.DataFrame:
+    """The rows with a training loss or a validation metric: `step` and those columns."""
+    try:
+        frame = pd.read_csv(path)
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+    except pd.errors.ParserError as error:
+        raise ValueError(f"{path}: not CSV: {error}") from error
+    if "step" not in frame.columns:
+        raise ValueError(f"{path} has no column 'step'")
+    wanted = [column for column in frame.columns if column == "train/loss" or column.startswith("val/")]
+    for column in ("step", *wanted):
+        numbers = pd.to_numeric(frame[column], errors="coerce")
+        odd = frame.index[numbers.isna() & frame[column].notna()]
+        if len(odd):
+            value = frame[column][odd[0]]
+            raise ValueError(f"{path}, line {odd[0] + 2}, column {column!r}: not a number: {value!r}")
+        frame[column] = numbers
+    return frame[["step", *wanted]].dropna(subset=["step"]).dropna(subset=wanted, how="all")
+
+
+def _mapping(path: Path, parse: Any) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = parse(path.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: malformed: {error}") from error
+    if not isinstance(value, dict | None):
+        raise ValueError(f"{path}: expected an object, got {type(value).__name__}")
+    return value or {}
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    summary = _mapping(path, json.loads)
+    for key in ("parameters", "trained_lists", "train_seconds", "relevant_from"):
+        value = summary.get(key)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+        if value is not None and not number:
+            raise ValueError(f"{path}, field {key!r}: expected a number of at least 0, got {value!r}")
+    return summary
+
+
+def relative(path: Path) -> str:
+    """The path from the working folder, which says nothing of the machine's other folders."""
+    return os.path.relpath(path)
