@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +61,7 @@ def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_a_run_folder_holds_everything(project: Path) -> None:
     run = project / "run"
-    expected = [
+    expected = {
         "config.yaml",
         "metrics.csv",
         "model",
@@ -70,10 +69,9 @@ def test_a_run_folder_holds_everything(project: Path) -> None:
         "val.trec",
         "val.qrels",
         "val_lists.parquet",
-    ]
-    assert {*expected, "summary.json", "val_metrics.json", "val_metrics.md"} <= {
-        p.name for p in run.iterdir()
     }
+    expected |= {"summary.json", "val_metrics.json", "val_metrics.md"}
+    assert expected <= {p.name for p in run.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
         p.name for p in (run / "model").iterdir()
     }
@@ -152,14 +150,8 @@ def test_bm25_is_evaluated_and_cannot_be_fitted(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overlay = str(root() / "experiments" / "rankers" / "bm25.yaml")
-    arguments = [
-        "-c",
-        str(project / "config.yaml"),
-        "-c",
-        overlay,
-        "--trainer.default_root_dir",
-        str(tmp_path),
-    ]
+    arguments = ["-c", str(project / "config.yaml"), "-c", overlay]
+    arguments += ["--trainer.default_root_dir", str(tmp_path)]
     assert main(["validate", *arguments]) == 0
     assert len(read_run(tmp_path / "val.trec")) == 7
     capsys.readouterr()
@@ -199,15 +191,16 @@ def test_a_mistake_is_one_screen_that_names_it(
     assert len(error.splitlines()) < 25
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("program", [["lightning"], ["crossjem"], [sys.executable, "-m", "crossjem_pl"]])
-def test_the_three_names_are_one_program(program: list[str], project: Path, tmp_path: Path) -> None:
+def test_the_three_names_are_one_program() -> None:
     scripts = Path(sys.executable).parent
-    command = [str(scripts / program[0]) if len(program) == 1 else program[0], *program[1:]]
-    command += ["fit", "-c", str(project / "config.yaml"), "--trainer.max_steps", "5"]
-    command += ["--trainer.default_root_dir", str(tmp_path)]
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert (tmp_path / "model" / "model.safetensors").exists()
+    programs = [
+        [str(scripts / "lightning")],
+        [str(scripts / "crossjem")],
+        [sys.executable, "-m", "crossjem_pl"],
+    ]
+    printed = [subprocess.check_output([*program, "--help"], text=True) for program in programs]
+    assert "fit" in printed[0]
+    assert len(set(printed)) == 1
 
 
 def test_a_file_of_lists_is_never_read_as_a_configuration(
@@ -217,13 +210,8 @@ def test_a_file_of_lists_is_never_read_as_a_configuration(
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
     (tmp_path / "wrong.jsonl").write_text(json.dumps({**row, "query": ""}))
     monkeypatch.chdir(tmp_path)
-    arguments = [
-        "validate",
-        "-c",
-        str(project / "config.yaml"),
-        "--trainer.default_root_dir",
-        str(tmp_path / "run"),
-    ]
+    arguments = ["validate", "-c", str(project / "config.yaml")]
+    arguments += ["--trainer.default_root_dir", str(tmp_path / "run")]
     assert main([*arguments, "--data.root", ".", "--data.val", "one.jsonl"]) == 0
     assert main([*arguments, "--data.root", ".", "--data.val", "wrong.jsonl"]) == 2
     error = capsys.readouterr().err
