@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.dual.dual import DualRanker
-from crossjem_pl.training.nearest import Backend, nearest_items
 
-__all__ = ["MineHardNegatives"]
+__all__ = ["MineHardNegatives", "nearest_items"]
 
 
 class MineHardNegatives(Callback):
@@ -49,7 +50,6 @@ class MineHardNegatives(Callback):
             and blanks only.
         keep_negatives: keep the list's own negatives beside the mined ones.
         batch_size: texts encoded at a time.
-        backend: of the search, see `nearest_items`.
         seed: seed of the draws.
 
     Raises:
@@ -66,7 +66,6 @@ class MineHardNegatives(Callback):
         exclude_same_text: bool = True,
         keep_negatives: bool = False,
         batch_size: int = 1024,
-        backend: Backend = "auto",
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -77,12 +76,7 @@ class MineHardNegatives(Callback):
             raise ValueError(f"n_negatives={n_negatives} cannot be drawn from depth={depth} items")
         self.every_n_steps, self.depth, self.n_negatives = every_n_steps, depth, n_negatives
         self.at_start, self.exclude_same_text = at_start, exclude_same_text
-        self.keep_negatives, self.batch_size, self.backend, self.seed = (
-            keep_negatives,
-            batch_size,
-            backend,
-            seed,
-        )
+        self.keep_negatives, self.batch_size, self.seed = keep_negatives, batch_size, seed
         self._given: list[RankingList] = []
         self._last_step = -1
 
@@ -145,7 +139,6 @@ class MineHardNegatives(Callback):
             ranker.text_vectors(queries, "query", self.batch_size),
             ranker.text_vectors(corpus, "items", self.batch_size),
             self.depth,
-            self.backend,
         ).tolist()
         best = dict(zip(queries, nearest, strict=True))
         forbidden: dict[str, set[str]] = {
@@ -199,3 +192,35 @@ def _train_lists(trainer: Trainer) -> list[RankingList]:
     if data is None or not hasattr(data, "lists"):
         raise ValueError("MineHardNegatives needs a RankingDataModule, whose training lists it can replace")
     return data.lists("train")
+
+
+def nearest_items(
+    queries: Tensor, items: Tensor, depth: int, chunk: int = 65_536, rows: int = 1024
+) -> Tensor:
+    """Numbers of the `depth` items with the greatest inner products with each query, best first; exact.
+
+    Memory is that of `rows` x `chunk` products beyond the vectors. (A flat faiss index is no faster: 2,000 queries
+    and 100,000 items of width 384 take 6.5 s and 6.7 s on two cores.)
+
+    Args:
+        queries: float32 [queries, width].
+        items: float32 [items, width], on the same device.
+        depth: how many; all items if there are fewer.
+        chunk, rows: items and queries compared at a time.
+
+    Returns:
+        int64 [queries, depth] on the CPU.
+    """
+    nearest = []
+    for part in queries.split(rows):
+        best = part.new_empty(len(part), 0)
+        number = torch.empty(len(part), 0, dtype=torch.int64, device=part.device)
+        for begin in range(0, len(items), chunk):
+            products = part @ items[begin : begin + chunk].T
+            best = torch.cat((best, products), dim=1)
+            new = torch.arange(begin, begin + products.shape[1], device=part.device)
+            number = torch.cat((number, new.expand(len(part), -1)), dim=1)
+            best, kept = best.topk(min(depth, best.shape[1]), dim=1)
+            number = number.gather(1, kept)
+        nearest.append(number.cpu())
+    return torch.cat(nearest)

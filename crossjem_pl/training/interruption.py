@@ -27,12 +27,19 @@ class StopOnSignal(Callback):
     def __init__(self) -> None:
         self.received: int | None = None
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.received = None
-        if threading.current_thread() is not threading.main_thread():
-            return  # no other thread may set handlers
-        for number in (signal.SIGINT, signal.SIGTERM):  # the trainer restores the handlers that it found
-            signal.signal(number, self._note)
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._listen()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._listen()
+
+    def _listen(self) -> None:
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):  # the trainer restores the handlers that it found
+                signal.signal(number, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
         if self.received is not None:

@@ -16,8 +16,10 @@ from torch import Tensor
 from crossjem_pl.data.formats import write_lists, write_qrels, write_run
 from crossjem_pl.data.module import RankingDataModule, Stage
 from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.training.checkpoints import check_finite
 from crossjem_pl.training.module import RankingModule
 
 __all__ = ["RunFolder", "describe_machine", "set_aside_metrics"]
@@ -65,7 +67,7 @@ class RunFolder(Callback):
             self._validated = _weights(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking or _is_dry_run(trainer) or not trainer.is_global_zero:
+        if trainer.sanity_checking or not _writes(trainer):
             return
         assert isinstance(pl_module, RankingModule)
         monitored = trainer.callback_metrics.get(f"val/{pl_module.metrics[0]}")
@@ -79,111 +81,104 @@ class RunFolder(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.seconds, self._started = self._elapsed(), None
-        if _is_dry_run(trainer) or not trainer.is_global_zero:
+        if not _writes(trainer):
             return
         assert isinstance(pl_module, RankingModule)
         if not self._exported:
             self._export(trainer, pl_module)
-        self._summarise(trainer, pl_module, None)
-        folder = self._root(trainer) / "model"
+        self._summarise(trainer, pl_module, {})
+        root = _root(trainer)
         best = (
-            "" if self.best is None else f", {pl_module.metrics[0]} {self.best:.4f} on the validation lists"
+            "" if self.best is None else f" ({pl_module.metrics[0]} {self.best:.4f} on the validation lists)"
         )
-        print(
-            f"model: {folder}{best}; rank with it: crossjem rank {folder} QUERY ITEM ITEM ...; "
-            f"evaluate it: crossjem test -c {self._root(trainer)}/config.yaml --model.weights {folder}",
-            flush=True,
-        )
+        print(f"The model is in {root / 'model'}{best}.")
+        print(f"Evaluate it: crossjem test -c {root / 'config.yaml'} --model.weights {root / 'model'}")
+        print(f"Use it:      crossjem rank {root / 'model'} QUERY ITEM ITEM ...", flush=True)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not _is_dry_run(trainer):
+        if _writes(trainer):
             assert isinstance(pl_module, RankingModule)
             self._write_stage(trainer, pl_module, "test")
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not _is_dry_run(trainer):
+        if _writes(trainer):
             assert isinstance(pl_module, RankingModule)
-            path = self._root(trainer) / "predict.trec"
+            path = _root(trainer) / "predict.trec"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_run(pl_module.runs["predict"], path, tag=pl_module.ranker.name)
 
     def _export(self, trainer: Trainer, module: RankingModule) -> None:
-        folder = self._root(trainer) / "model"
-        if self._validated is None:
-            save_ranker(module.ranker, folder)
-        else:
-            now = _weights(module)
+        check_finite(module.ranker.state_dict() if self._validated is None else self._validated)
+        now = _weights(module) if self._validated is not None else None
+        if self._validated is not None:
             module.ranker.load_state_dict(self._validated)
-            save_ranker(module.ranker, folder)
+        save_ranker(module.ranker, _root(trainer) / "model")
+        if now is not None:
             module.ranker.load_state_dict(now)
         self._exported = True
 
     def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage) -> None:
-        root = self._root(trainer)
-        run = module.runs[stage]
+        root, run = _root(trainer), module.runs[stage]
         write_run(run, root / f"{stage}.trec", tag=module.ranker.name)
-        lists = [one for one in self._lists(trainer, stage) if one.query_id in run]
-        evaluation = None
-        if lists and all(one.labels is not None for one in lists):
-            write_lists(lists, root / f"{stage}_lists.parquet")
-            if all(float(label).is_integer() for one in lists for label in one.labels or ()):
-                write_qrels(lists, root / f"{stage}.qrels")
-            evaluation = evaluate_run(
-                run,
-                {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists},
-                module.metrics,
-                relevant_from=module.relevant_from,
-            )
-            evaluation.write(root, prefix=f"{stage}_")
-        self._summarise(trainer, module, None if evaluation is None else {stage: evaluation.means})
-
-    @staticmethod
-    def _lists(trainer: Trainer, stage: Stage) -> list[RankingList]:
-        module = getattr(trainer, "datamodule", None)
-        if not isinstance(module, RankingDataModule):
-            return []
-        source: Stage = stage if stage in module.sources else "val"
-        return module.lists(source)
-
-    def _summarise(self, trainer: Trainer, module: RankingModule, metrics: dict[str, Any] | None) -> None:
-        path = self._root(trainer) / "summary.json"
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        data = getattr(trainer, "datamodule", None)
-        summary.update(
-            ranker=module.ranker.name,
-            parameters=sum(p.numel() for p in module.ranker.parameters()),
-            machine=describe_machine(),
-            precision=str(trainer.precision),
-            relevant_from=module.relevant_from,
-            processes=trainer.world_size,
-        )
+        data, figures = getattr(trainer, "datamodule", None), {}
+        lists: list[RankingList] = []
         if isinstance(data, RankingDataModule):
-            summary["seed"] = data.seed
-            if trainer.state.fn == "fit":
-                steps = trainer.global_step * trainer.accumulate_grad_batches
-                summary["trained_lists"] = steps * data.batch_size * trainer.world_size
-                summary["train_seconds"] = round(self._elapsed(), 1)
-                summary["epochs"] = trainer.current_epoch
-        summary.setdefault("split_metrics", {}).update(metrics or {})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+            source: Stage = stage if stage in data.sources else "val"
+            lists = [ranking_list for ranking_list in data.lists(source) if ranking_list.query_id in run]
+        judgements = {
+            ranking_list.query_id: dict(zip(ranking_list.item_ids, ranking_list.labels, strict=True))
+            for ranking_list in lists
+            if ranking_list.labels is not None
+        }
+        if lists and len(judgements) == len(lists):
+            write_lists(lists, root / f"{stage}_lists.parquet")
+            if all(float(label).is_integer() for labels in judgements.values() for label in labels.values()):
+                write_qrels(lists, root / f"{stage}.qrels")
+            evaluation = evaluate_run(run, judgements, module.metrics, relevant_from=module.relevant_from)
+            evaluation.write(root, prefix=f"{stage}_")
+            figures = {stage: evaluation.means}
+        self._summarise(trainer, module, figures)
+
+    def _summarise(self, trainer: Trainer, module: RankingModule, figures: dict[str, Any]) -> None:
+        """Updates `summary.json`; an evaluation leaves what a training wrote there and adds its figures."""
+        path = _root(trainer) / "summary.json"
+        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        fitting, data = trainer.state.fn == "fit", getattr(trainer, "datamodule", None)
+        if fitting or "trained_lists" not in summary:
+            summary.update(
+                ranker=module.ranker.name,
+                parameters=sum(p.numel() for p in module.ranker.parameters()),
+                machine=describe_machine(),
+                precision=str(trainer.precision),
+                relevant_from=module.relevant_from,
+                processes=trainer.world_size,
+            )
+            if isinstance(data, RankingDataModule):
+                summary["seed"] = data.seed
+        if fitting and isinstance(data, RankingDataModule):
+            steps = trainer.global_step * trainer.accumulate_grad_batches
+            summary["trained_lists"] = steps * data.batch_size * trainer.world_size
+            summary["train_seconds"] = round(self._elapsed(), 1)
+            summary["epochs"] = trainer.current_epoch
+        summary.setdefault("split_metrics", {}).update(figures)
+        with replacing(path) as stream:
+            stream.write((json.dumps(summary, indent=2) + "\n").encode())
 
     def _elapsed(self) -> float:
-        running = 0.0 if self._started is None else time.monotonic() - self._started
-        return self.seconds + running
+        return self.seconds + (0.0 if self._started is None else time.monotonic() - self._started)
 
-    @staticmethod
-    def _root(trainer: Trainer) -> Path:
-        return Path(trainer.default_root_dir)
+
+def _root(trainer: Trainer) -> Path:
+    return Path(trainer.default_root_dir)
 
 
 def _weights(module: RankingModule) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in module.ranker.state_dict().items()}
 
 
-def _is_dry_run(trainer: Trainer) -> bool:
-    """Whether the trainer only tries a batch or two (`fast_dev_run`, an attribute that Trainer sets by hand)."""
-    return bool(getattr(trainer, "fast_dev_run", False))
+def _writes(trainer: Trainer) -> bool:
+    """Whether this process writes: the first one, if the run is more than a dry one (`fast_dev_run`)."""
+    return trainer.is_global_zero and not getattr(trainer, "fast_dev_run", False)
 
 
 def describe_machine() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,9 @@ from crossjem_pl.data.sources import ListSource
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InfoNCE
 from crossjem_pl.rankers import DPR, ColBERT, Ranker, TwinBERT
-from crossjem_pl.training.hard_negatives import MineHardNegatives
+from crossjem_pl.training.hard_negatives import MineHardNegatives, nearest_items
 from crossjem_pl.training.module import RankingModule
-from crossjem_pl.training.nearest import nearest_items
 
-BACKENDS = ["torch", "auto", *(["faiss"] if importlib.util.find_spec("faiss") else [])]
 LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
 
 
@@ -54,21 +51,13 @@ def ranker(tiny_bert: str) -> DPR:
     return DPR(tiny_bert, "mean", normalize=True, dropout=0.0, **LIMITS).eval()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("chunk", [3, 1000])
-def test_search_is_exact(backend: str, chunk: int) -> None:
+def test_search_is_exact(chunk: int) -> None:
     torch.manual_seed(0)
     queries, items = torch.randn(7, 5), torch.randn(40, 5)
-    found = nearest_items(queries, items, 6, backend, chunk=chunk, rows=2)  # type: ignore[arg-type]
-    assert torch.equal(found, (queries @ items.T).argsort(dim=1, descending=True)[:, :6])
-    assert nearest_items(queries, items[:4], 6, backend).shape == (7, 4)  # type: ignore[arg-type]
-
-
-def test_search_says_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="depth"):
-        nearest_items(torch.zeros(1, 2), torch.zeros(1, 2), 0)
-    with pytest.raises(ValueError, match="backend"):
-        nearest_items(torch.zeros(1, 2), torch.zeros(1, 2), 1, "annoy")  # type: ignore[arg-type]
+    nearest = nearest_items(queries, items, 6, chunk=chunk, rows=2)
+    assert torch.equal(nearest, (queries @ items.T).argsort(dim=1, descending=True)[:, :6])
+    assert nearest_items(queries, items[:4], 6).shape == (7, 4)
 
 
 def test_known_positives_are_never_negatives(ranker: DPR) -> None:

@@ -1,4 +1,4 @@
-"""A run that is killed and resumed ends with the weights of one that was not."""
+"""A run that is killed or interrupted and resumed ends with the weights of one that was not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
+from crossjem_pl.cli import main
+from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.data.formats import write_lists
+from crossjem_pl.training import RankingModule
 from tests.conftest import example_lists, root
 
 CONFIG = """
@@ -23,7 +27,6 @@ trainer:
   max_epochs: 3
   enable_progress_bar: false
   enable_model_summary: false
-  default_root_dir: {run}
 checkpoint: {{every_n_train_steps: 5, save_last: true}}
 model:
   ranker:
@@ -51,23 +54,51 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.fixture(scope="module")
+def config(tiny_bert: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration, and beside it the folder `whole` of a run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("resume")
+    write_lists(
+        example_lists(23, seed=9), folder / "train.jsonl"
+    )  # 12 steps an epoch: step 5 is in mid-epoch
+    path = folder / "config.yaml"
+    path.write_text(CONFIG.format(encoder=tiny_bert, lists=folder / "train.jsonl"))
+    assert fit(path, folder / "whole") == 0
+    return path
+
+
+def fit(config: Path, folder: Path, *options: str) -> int:
+    return main(["fit", "-c", str(config), "--trainer.default_root_dir", str(folder), *options])
+
+
+def assert_resumes_to_the_same_weights(config: Path, folder: Path) -> None:
+    step = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert 0 < step < 36
+    assert step % 12, "stopped in mid-epoch"
+    assert not (folder / "model").exists()
+    assert fit(config, folder, "--ckpt_path", "last") == 0
+    whole = load_file(config.parent / "whole" / "model" / "model.safetensors")
+    resumed = load_file(folder / "model" / "model.safetensors")
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_weights(tiny_bert: str, tmp_path: Path) -> None:
-    lists = tmp_path / "train.jsonl"
-    write_lists(example_lists(23, seed=9), lists)  # 12 steps an epoch: a checkpoint at 5 is in mid-epoch
-    configs = {}
-    for name in ("whole", "killed"):
-        configs[name] = tmp_path / f"{name}.yaml"
-        configs[name].write_text(CONFIG.format(run=tmp_path / name, encoder=tiny_bert, lists=lists))
+def test_after_a_kill(config: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    fit = [sys.executable, "-m", "crossjem_pl", "fit", "-c"]
-
-    subprocess.run([*fit, str(configs["whole"])], check=True, env=environment, cwd=tmp_path)
-
-    victim = subprocess.Popen(
-        [sys.executable, "-c", SLOW, "fit", "-c", str(configs["killed"])], env=environment
-    )
-    last = tmp_path / "killed" / "checkpoints" / "last.ckpt"
+    command = [
+        sys.executable,
+        "-c",
+        SLOW,
+        "fit",
+        "-c",
+        str(config),
+        "--trainer.default_root_dir",
+        str(tmp_path),
+    ]
+    victim = subprocess.Popen(command, env=environment)
+    last = tmp_path / "checkpoints" / "last.ckpt"
     deadline = time.monotonic() + 120
     while not last.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -75,15 +106,43 @@ def test_a_killed_run_resumes_to_the_same_weights(tiny_bert: str, tmp_path: Path
     assert victim.poll() is None, "the run ended before it could be killed"
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    step = torch.load(last, weights_only=True)["global_step"]
-    assert 0 < step < 36
-    assert step % 12, "killed in mid-epoch"
-    assert not (tmp_path / "killed" / "model").exists()
+    assert_resumes_to_the_same_weights(config, tmp_path)
 
-    resume = [*fit, str(configs["killed"]), "--ckpt_path", "last"]
-    subprocess.run(resume, check=True, env=environment, cwd=tmp_path)
-    whole = load_file(tmp_path / "whole" / "model" / "model.safetensors")
-    resumed = load_file(tmp_path / "killed" / "model" / "model.safetensors")
-    assert whole.keys() == resumed.keys()
-    for name, value in whole.items():
-        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_after_a_signal(
+    number: signal.Signals,
+    status: int,
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The step under way is finished, a checkpoint written, and the message says how to go on."""
+    step = RankingModule.training_step
+
+    def stopped(self: RankingModule, batch: ListBatch, batch_idx: int) -> Tensor:
+        if self.global_step == 6:
+            signal.raise_signal(number)
+        return step(self, batch, batch_idx)
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(RankingModule, "training_step", stopped)
+    with pytest.raises(SystemExit) as stop:
+        fit(config, tmp_path)
+    monkeypatch.undo()
+    assert stop.value.code == status
+    assert signal.getsignal(number) == before
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    assert f"{number.name}: stopped after step 7; checkpoint: {last}. To resume: " in capsys.readouterr().err
+    assert_resumes_to_the_same_weights(config, tmp_path)
+
+
+def test_ctrl_c_before_training_is_an_interruption_too(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: RankingModule, stage: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RankingModule, "setup", interrupted)
+    assert fit(config, tmp_path) == 130
