@@ -67,6 +67,9 @@ class RankingCLI(LightningCLI):
         parser.set_defaults({"trainer.log_every_n_steps": 10})
         parser.set_defaults({"checkpoint.every_n_train_steps": 250, "checkpoint.save_last": True})
 
+    def _parse_ckpt_path(self) -> None:
+        """Lightning's reads the checkpoint for hyper-parameters; ours hold none."""
+
     def before_instantiate_classes(self) -> None:
         config = self._chosen(self.config)
         root = Path(config.trainer.default_root_dir or "runs/default")

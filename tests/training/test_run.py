@@ -1,0 +1,216 @@
+"""A run from the command line: its checkpoints, its configuration, its optimiser, its progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from crossjem_pl.cli import main
+from crossjem_pl.data.formats import read_lists, write_lists
+from crossjem_pl.data.sources import ListSource
+from crossjem_pl.training import RankingModule
+from crossjem_pl.training.checkpoints import AtomicCheckpointIO
+from crossjem_pl.training.progress import ProgressLines
+from tests.conftest import example_lists
+
+SOURCES: dict[str, Any] = {
+    "path": "lists.parquet",
+    "FileSource": {"path": "lists.parquet", "limit": 3},
+    "ShardSource": {"path": "lists.parquet", "buffer": 4},
+    "SimulatorSource": {"lists": 3, "items": 4},
+}
+
+
+@pytest.fixture
+def config(tiny_bert: str, tmp_path: Path) -> Path:
+    """A configuration of two steps on four lists."""
+    write_lists(example_lists(4, seed=5), tmp_path / "lists.parquet")
+    limits = {"max_query_tokens": 16, "max_item_tokens": 16, "max_union_tokens": 128}
+    ranker = {"class_path": "crossjem_pl.rankers.CrossJEM", "init_args": {"encoder": tiny_bert, **limits}}
+    content = {
+        "trainer": {
+            "accelerator": "cpu",
+            "max_epochs": 1,
+            "enable_model_summary": False,
+            "default_root_dir": str(tmp_path / "run"),
+        },
+        "model": {"ranker": ranker, "loss": {"class_path": "crossjem_pl.losses.ListNet"}},
+        "data": {"root": str(tmp_path), "train": "lists.parquet", "val": "lists.parquet", "batch_size": 2},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "config.yaml"
+
+
+def test_the_sources_are_all_there_are() -> None:
+    kinds = {
+        kind.__name__ for kind in ListSource.__subclasses__() if kind.__module__.startswith("crossjem_pl")
+    }
+    assert kinds == set(SOURCES) - {"path"}
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_the_saved_configuration_is_read_again(name: str, config: Path, tmp_path: Path) -> None:
+    options = [f"--data.train={SOURCES[name]}"]
+    if name != "path":
+        options = [f"--data.train.class_path=crossjem_pl.data.{name}"]
+        options += [f"--data.train.init_args.{key}={value}" for key, value in SOURCES[name].items()]
+    assert main(["fit", "-c", str(config), *options]) == 0
+    first = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    again = [
+        "-c",
+        str(tmp_path / "run" / "config.yaml"),
+        "--trainer.default_root_dir",
+        str(tmp_path / "again"),
+    ]
+    assert main(["fit", *again]) == 0
+    second = yaml.safe_load((tmp_path / "again" / "config.yaml").read_text())
+    assert second.pop("trainer") == {**first.pop("trainer"), "default_root_dir": str(tmp_path / "again")}
+    assert second == first
+    given = first["data"]["train"]
+    if name == "path":
+        assert given == "lists.parquet"
+    else:
+        assert given["class_path"] == f"crossjem_pl.data.{name}"
+        assert given["init_args"].items() >= SOURCES[name].items()
+    assert (tmp_path / "again" / "checkpoints" / "last.ckpt").exists()
+
+
+def test_an_evaluation_leaves_the_trainings_configuration_and_summary(config: Path, tmp_path: Path) -> None:
+    assert main(["fit", "-c", str(config)]) == 0
+    written = (tmp_path / "run" / "config.yaml").read_bytes()
+    before = json.loads((tmp_path / "run" / "summary.json").read_text())
+    options = ["-c", str(config), "--model.weights", str(tmp_path / "run" / "model"), "--data.seed", "7"]
+    for stage in ("validate", "test"):
+        assert main([stage, *options]) == 0
+    after = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == written
+    assert set(after.pop("split_metrics")) == {"val", "test"}
+    before.pop("split_metrics")
+    assert after == before
+
+
+def test_optimiser_and_schedule_by_class_path(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlay = tmp_path / "sgd.yaml"
+    overlay.write_text(
+        "model:\n"
+        "  head_lr: 0.5\n"
+        "  optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.25, momentum: 0.9, weight_decay: 0.1}}\n"
+        "  lr_scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 1, gamma: 0.5}}\n"
+    )
+    seen: list[torch.optim.Optimizer] = []
+    monkeypatch.setattr(RankingModule, "on_train_end", lambda self: seen.append(self.optimizers().optimizer))
+    assert main(["fit", "-c", str(config), "-c", str(overlay)]) == 0
+    assert isinstance(seen[0], torch.optim.SGD)
+    groups = seen[0].param_groups
+    assert {(g["initial_lr"], g["lr"], g["momentum"]) for g in groups} == {
+        (0.25, 0.0625, 0.9),
+        (0.5, 0.125, 0.9),
+    }
+    assert {g["weight_decay"] for g in groups} == {0.0, 0.1}
+
+
+def test_a_plateau_is_judged_by_the_first_metric(config: Path, tmp_path: Path) -> None:
+    options = [
+        "--model.lr_scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau",
+        "--model.lr_scheduler.mode=max",
+    ]
+    assert main(["fit", "-c", str(config), *options, "--trainer.max_epochs=2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ((1e39, 0.0), r"error: .*list 'q5-1', field 'scores': 1e\+39"),
+        (
+            (3e38, -3e38),
+            r"step [01], lists .*'q5-1'.*: the loss is inf; its inputs are finite, so MeanSquaredError",
+        ),
+    ],
+)
+def test_a_loss_that_is_not_finite_stops_the_run(
+    scores: tuple[float, float],
+    message: str,
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Step, lists and cause are named, and nothing that is not finite is saved."""
+    lists = list(read_lists(tmp_path / "lists.parquet"))
+    lists[1] = replace(lists[1].select([0, 1]), scores=scores)
+    write_lists(lists, tmp_path / "bad.jsonl")
+    options = ["--data.train=bad.jsonl", "--model.loss=crossjem_pl.losses.MeanSquaredError"]
+    assert main(["fit", "-c", str(config), *options]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not list(tmp_path.glob("run/checkpoints/*.ckpt"))
+
+
+def test_diverged_weights_are_never_saved(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=1e38", "--model.warmup=0"]
+    assert main(["fit", "-c", str(config), *options, "--data.val=null"]) == 2
+    assert "not finite" in capsys.readouterr().err
+    assert not list(tmp_path.glob("run/checkpoints/*.ckpt"))
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin, path = AtomicCheckpointIO(), tmp_path / "folder" / "last.ckpt"
+    plugin.save_checkpoint({"state_dict": {"w": torch.ones(3)}, "n": 1}, path)
+    with pytest.raises(ValueError, match="weight w is not finite"):
+        plugin.save_checkpoint({"state_dict": {"w": torch.tensor([math.nan])}}, path)
+
+    def full(checkpoint: Any, stream: Any) -> None:
+        stream.write(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        plugin.save_checkpoint({"state_dict": {}}, path)
+    assert plugin.load_checkpoint(path, weights_only=True)["n"] == 1
+    assert [p.name for p in path.parent.iterdir()] == ["last.ckpt"]
+
+
+def test_resuming_falls_back_to_the_newest_whole_checkpoint(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = ["fit", "-c", str(config), "--checkpoint.every_n_train_steps=1"]
+    assert main(fit) == 0
+    folder = tmp_path / "run" / "checkpoints"
+    last, other = folder / "last.ckpt", next(p for p in folder.glob("*.ckpt") if p.name != "last.ckpt")
+    os.utime(other, (1, 1))
+    last.write_bytes(last.read_bytes()[:-100])
+    resume = [*fit, "--trainer.max_epochs=2", "--ckpt_path"]
+    assert main([*resume, str(last)]) == 2
+    assert f"checkpoint {last} is damaged or cut off" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=f"{last}: damaged or cut off; resuming from {other}"):
+        assert main([*resume, "last"]) == 0
+    for path in folder.glob("*.ckpt"):
+        path.write_bytes(b"PK")
+    assert main([*resume, "last"]) == 2
+    assert "there is no other checkpoint" in capsys.readouterr().err
+
+
+def test_progress_without_a_terminal(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ProgressLines.__init__, "__defaults__", (0.0,))
+    assert main(["fit", "-c", str(config)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("epoch 0, step 1/2, loss ") and "lists/s, 0:00:" in line for line in lines)
+    assert any(line.startswith("validation after step 2: val/RR@10 ") for line in lines)
+    model = tmp_path / "run" / "model"
+    assert f"The model is in {model} (RR@10 " in lines[-3]
+    assert str(model) in lines[-2]
+    assert lines[-1].startswith("Use it: ")
