@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from crossjem_pl.data.batches import ItemSampler
-from crossjem_pl.data.shards import ShardReport, generate_shards
+from crossjem_pl.data.shards import Manifest, generate_shards
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.data.streaming import StreamingLoader
@@ -107,7 +107,7 @@ def compare(args: argparse.Namespace, root: Path) -> None:
         args.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
-def write(args: argparse.Namespace, folder: Path, count: int) -> ShardReport:
+def write(args: argparse.Namespace, folder: Path, count: int) -> Manifest:
     options: dict[str, str | int | float] = {"generator": "simulator", "items": args.items, "seed": 0}
     with Progress() as progress:
         task = progress.add_task(f"{count:,} lists", total=count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, Ranker, TensorRecord
 
-__all__ = ["BatchLoader", "ItemSampler", "ListBatch", "ListLoader", "collate_lists", "draw_and_collate"]
+__all__ = ["BatchLoader", "ItemSampler", "ListBatch", "ListLoader", "collate_lists"]
+
+MakeLists = Callable[[Any], list[tuple[int, RankingList]]]
 
 
 @dataclass
@@ -111,16 +113,6 @@ class ItemSampler:
         return order
 
 
-def draw_and_collate(
-    lists: Sequence[tuple[int, RankingList]], ranker: Ranker, sampler: ItemSampler | None, epoch: int
-) -> ListBatch:
-    """One batch of (position in the source, list), with the items that `sampler` draws, or with all."""
-    if sampler is None:
-        return collate_lists([one for _, one in lists], ranker)
-    drawn = [sampler.draw(one, ranker, epoch, position) for position, one in lists]
-    return collate_lists([one for one, _ in drawn], ranker, sum(left_out for _, left_out in drawn))
-
-
 class BatchLoader(ABC):
     """Yields the `ListBatch`es of one rank and counts those handed out, so that a run resumes in mid-epoch.
 
@@ -155,6 +147,8 @@ class BatchLoader(ABC):
         self.rank, self.world_size = rank, world_size
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.epoch = 0
+        self._make_lists: MakeLists = list
+        """(position in the source, list) of each list of what `_batches` yields; called in the workers."""
         self._handed_out = 0
         self._start = 0
 
@@ -162,10 +156,6 @@ class BatchLoader(ABC):
     @abstractmethod
     def total(self) -> int:
         """Lists of all ranks."""
-
-    @abstractmethod
-    def _dataset(self) -> Dataset[ListBatch]:
-        """Makes a batch of what `_batches` yields; works in the workers."""
 
     @abstractmethod
     def _batches(self, first: int) -> Iterable[Any]:
@@ -196,7 +186,7 @@ class BatchLoader(ABC):
     def __iter__(self) -> Iterator[ListBatch]:
         self._handed_out, self._start = self._start, 0
         loader: DataLoader[ListBatch] = DataLoader(
-            self._dataset(),
+            _DrawnBatches(self._make_lists, self.ranker, self.item_sampler, self.epoch),
             batch_size=None,
             sampler=self._batches(self._handed_out),
             num_workers=self.num_workers,
@@ -230,9 +220,6 @@ class ListLoader(BatchLoader):
     def total(self) -> int:
         return len(self.lists)
 
-    def _dataset(self) -> Dataset[ListBatch]:
-        return _DrawnBatches(self.ranker, self.item_sampler, self.epoch)
-
     def _batches(self, first: int) -> Iterator[list[tuple[int, RankingList]]]:
         """Lists, not positions: workers hold no copy, so lists that were replaced meanwhile reach the next batches."""
         order = np.arange(len(self.lists))
@@ -245,13 +232,23 @@ class ListLoader(BatchLoader):
 
 
 class _DrawnBatches(Dataset[ListBatch]):
-    """Asked for the lists of a batch, draws from them and tokenises them."""
+    """Makes the lists of a batch, draws items from them and tokenises; works in the workers."""
 
-    def __init__(self, ranker: Ranker, sampler: ItemSampler | None, epoch: int) -> None:
-        self.ranker, self.sampler, self.epoch = ranker, sampler, epoch
+    def __init__(
+        self, make_lists: MakeLists, ranker: Ranker, sampler: ItemSampler | None, epoch: int
+    ) -> None:
+        self.make_lists, self.ranker, self.sampler, self.epoch = make_lists, ranker, sampler, epoch
 
-    def __getitem__(self, lists: list[tuple[int, RankingList]]) -> ListBatch:
-        return draw_and_collate(lists, self.ranker, self.sampler, self.epoch)
+    def __getitem__(self, batch: Any) -> ListBatch:
+        lists = self.make_lists(batch)
+        if self.sampler is None:
+            return collate_lists([ranking_list for _, ranking_list in lists], self.ranker)
+        drawn = [
+            self.sampler.draw(ranking_list, self.ranker, self.epoch, position)
+            for position, ranking_list in lists
+        ]
+        left_out = sum(left_out for _, left_out in drawn)
+        return collate_lists([ranking_list for ranking_list, _ in drawn], self.ranker, left_out)
 
 
 def _quiet_tokenizers(_: int) -> None:

@@ -165,7 +165,7 @@ def convert(
                     continue
                 if wanted is None:
                     counts.leave(name)
-                    ranking_list = replace(ranking_list, **{name: None})
+                    ranking_list = replace(ranking_list, **{name: None})  # type: ignore[arg-type]
                 elif to_format == ("run" if name == "labels" else "qrels") and name not in left:
                     left.append(name)
             written["lists"] += 1

@@ -209,8 +209,8 @@ class ListReader:
             if not texts:
                 raise row.error(self._required[1], "the list has no items")
             for i, text in enumerate(texts):
-                numbers = (None if values is None else values[i] for values in (labels, scores))
-                groups.add(row.where, query, text, *numbers, query_id=query_id)
+                label, score = (None if values is None else values[i] for values in (labels, scores))
+                groups.add(row.where, query, text, label, score, query_id)
         self.counts.merged_items += groups.merged
         return [self._ordered(ranking_list) for _, ranking_list in groups]
 

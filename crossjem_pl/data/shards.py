@@ -23,7 +23,6 @@ __all__ = [
     "FIELDS",
     "MANIFEST",
     "Manifest",
-    "ShardReport",
     "ShardWriter",
     "arrow_schema",
     "generate_shards",
@@ -81,6 +80,7 @@ class Manifest:
         complete: whether all of them are written.
         shards: name, lists and bytes of each.
         counts: what was counted while they were made.
+        kept: how many of the shards a `ShardWriter` found there (not stored).
     """
 
     folder: Path
@@ -88,6 +88,23 @@ class Manifest:
     complete: bool = False
     shards: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    kept: int = 0
+
+    def __str__(self) -> str:
+        kept = f", {self.kept} of them from before" if self.kept else ""
+        return (
+            f"{self.folder}: {self.lists} lists in {len(self.shards)} shards{kept}, {self.bytes / 1e6:.1f} MB"
+        )
+
+    @property
+    def lists(self) -> int:
+        """Lists of all shards."""
+        return sum(shard["lists"] for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all shards on the disk."""
+        return sum(shard["bytes"] for shard in self.shards)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
@@ -110,7 +127,7 @@ class Manifest:
 
     def save(self) -> None:
         """Writes the manifest, whole or not at all."""
-        content = {"format": _FORMAT, **{k: v for k, v in vars(self).items() if k != "folder"}}
+        content = {"format": _FORMAT, **{k: v for k, v in vars(self).items() if k not in ("folder", "kept")}}
         with replacing(self.folder / MANIFEST) as stream:
             stream.write(json.dumps(content, indent=1).encode() + b"\n")
 
@@ -141,29 +158,6 @@ class Manifest:
                 )
 
 
-@dataclass(frozen=True)
-class ShardReport:
-    """What a writer left in a folder.
-
-    Args:
-        folder: the folder.
-        shards: number of shards.
-        lists: lists in them.
-        bytes: their size on disk.
-        kept: shards that were there before.
-    """
-
-    folder: Path
-    shards: int
-    lists: int
-    bytes: int
-    kept: int = 0
-
-    def __str__(self) -> str:
-        kept = f", {self.kept} of them from before" if self.kept else ""
-        return f"{self.folder}: {self.lists} lists in {self.shards} shards{kept}, {self.bytes / 1e6:.1f} MB"
-
-
 class ShardWriter:
     """Writes a folder's shards one after the other; shards of an interrupted call with the same options are kept.
 
@@ -191,7 +185,6 @@ class ShardWriter:
             raise ValueError(f"{folder}: has shards, but no {MANIFEST} that tells how they were made")
         self.manifest = Manifest(folder, options)
         self.manifest.save()
-        self.kept = 0
         for leftover in folder.glob(".*.parquet.*.tmp"):
             leftover.unlink()
 
@@ -235,15 +228,14 @@ class ShardWriter:
         if lists != expected:
             raise ValueError(f"{path}: has {lists} lists instead of {expected}; remove it")
         self._list(path, lists)
-        self.kept += 1
+        self.manifest.kept += 1
         return True
 
-    def close(self) -> ShardReport:
+    def close(self) -> Manifest:
         """Says in the manifest that the folder is complete."""
         self.manifest.complete = True
         self.manifest.save()
-        lists, size = (sum(entry[key] for entry in self.manifest.shards) for key in ("lists", "bytes"))
-        return ShardReport(self.folder, len(self.manifest.shards), lists, size, self.kept)
+        return self.manifest
 
     def _list(self, path: Path, lists: int) -> None:
         self.manifest.shards.append({"name": path.name, "lists": lists, "bytes": path.stat().st_size})
@@ -251,7 +243,7 @@ class ShardWriter:
 
 def write_shards(
     lists: Iterable[RankingList], folder: Path, lists_per_shard: int = 10_000, row_group: int = ROW_GROUP
-) -> ShardReport:
+) -> Manifest:
     """Writes lists to `folder/000000.parquet`, ... and a manifest, see `ShardWriter`.
 
     Args:
@@ -285,7 +277,7 @@ def generate_shards(
     lists_per_shard: int = 10_000,
     row_group: int = ROW_GROUP,
     advance: Callable[[int], object] | None = None,
-) -> ShardReport:
+) -> Manifest:
     """Writes generated lists as `write_shards` does; a call that was interrupted goes on where it stopped.
 
     Args:

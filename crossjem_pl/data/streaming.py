@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from torch.utils.data import Dataset
 
-from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListBatch, draw_and_collate
+from crossjem_pl.data.batches import BatchLoader
 from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import Row, open_parquet, parquet_columns
 from crossjem_pl.data.shards import FIELDS, Manifest, shard_files
@@ -321,6 +320,7 @@ class StreamingLoader(BatchLoader):
     def __init__(self, stream: ListStream, ranker: Ranker, batch_size: int, **options: Any) -> None:
         super().__init__(ranker, batch_size, **options)
         self.index, self.buffer = stream.index, stream.buffer
+        self._make_lists = self.index.lists
 
     @property
     def total(self) -> int:
@@ -360,9 +360,6 @@ class StreamingLoader(BatchLoader):
             "shuffle": self.shuffle,
             "world_size": self.world_size,
         }
-
-    def _dataset(self) -> Dataset[ListBatch]:
-        return _RowBatches(self.index, self.ranker, self.item_sampler, self.epoch)
 
     def _batches(self, first: int) -> Iterator[pa.Table]:
         """The rows of batch number `first` and of those after it."""
@@ -406,13 +403,3 @@ def _windows(
         del last
         yield window, permutation
         del window
-
-
-class _RowBatches(Dataset[ListBatch]):
-    """Asked for the rows of a batch, makes its lists and tokenises them."""
-
-    def __init__(self, index: ShardIndex, ranker: Ranker, sampler: ItemSampler | None, epoch: int) -> None:
-        self.index, self.ranker, self.sampler, self.epoch = index, ranker, sampler, epoch
-
-    def __getitem__(self, rows: pa.Table) -> ListBatch:
-        return draw_and_collate(self.index.lists(rows), self.ranker, self.sampler, self.epoch)
