@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crossjem_pl.data.formats import (
@@ -44,30 +44,24 @@ class ConvertReport:
         target: the file that was written.
         from_format: a name of `SOURCES`.
         to_format: "canonical", "run" or "qrels".
-        lists: lists written.
-        items: items in them.
-        counts: what was merged and left out while reading.
-        columns_not_carried: columns of the source that the target does not hold.
+        counts: lists and items written, what was merged and left out, and columns that the target does not hold.
     """
 
     source: Path
     target: Path
     from_format: str
     to_format: str
-    lists: int
-    items: int
-    counts: ReadCounts = field(default_factory=ReadCounts)
-    columns_not_carried: tuple[str, ...] = ()
+    counts: ReadCounts
 
     def __str__(self) -> str:
         lines = [
             f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): "
-            f"{self.lists} lists, {self.items} items"
+            f"{self.counts.lists} lists, {self.counts.items} items"
         ]
         counts = ((getattr(self.counts, name), note) for name, note in _NOTES.items())
         lines += [f"  {count} {note}" for count, note in counts if count]
-        if self.columns_not_carried:
-            lines.append(f"  columns not carried: {', '.join(self.columns_not_carried)}")
+        if self.counts.not_carried:
+            lines.append(f"  columns not carried: {', '.join(self.counts.not_carried)}")
         return "\n".join(lines)
 
 
@@ -152,8 +146,7 @@ def convert(
     if teacher_scores is not None:
         lists = merge_scores(lists, teacher_scores)
 
-    written = {"lists": 0, "items": 0}
-    left = [] if to_format == "canonical" else ["query", "items"]
+    left = ReadCounts(not_carried=[] if to_format == "canonical" else ["query", "items"])
 
     def kept() -> Iterator[RankingList]:
         for ranking_list in lists:
@@ -166,10 +159,9 @@ def convert(
                 if wanted is None:
                     counts.leave(name)
                     ranking_list = replace(ranking_list, **{name: None})  # type: ignore[arg-type]
-                elif to_format == ("run" if name == "labels" else "qrels") and name not in left:
-                    left.append(name)
-            written["lists"] += 1
-            written["items"] += len(ranking_list)
+                elif to_format == ("run" if name == "labels" else "qrels"):
+                    left.leave(name)
+            left.lists, left.items = left.lists + 1, left.items + len(ranking_list)
             yield ranking_list
 
     # every reader has checked that no query id occurs twice
@@ -177,7 +169,6 @@ def convert(
         write_lists(kept(), target, to_format, unique=False)
     else:
         write_shards(kept(), target, shard_size)
-    columns = (*counts.not_carried, *left)
-    return ConvertReport(
-        source, target, from_format, to_format, **written, counts=counts, columns_not_carried=columns
-    )
+    not_carried = [*counts.not_carried, *left.not_carried]
+    counts = replace(counts, lists=left.lists, items=left.items, not_carried=not_carried)
+    return ConvertReport(source, target, from_format, to_format, counts)

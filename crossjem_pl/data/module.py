@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,23 +105,19 @@ class RankingDataModule(LightningDataModule):
             self._lists[stage] = lists
         return self._lists[stage]
 
-    def item_texts(self) -> Iterable[str]:
-        """The distinct item texts of all stages: the corpus.
+    def item_texts(self) -> Iterator[str]:
+        """The distinct item texts of all stages, the corpus; holds a hash of each (about 100 bytes) on the way.
 
-        With a stage that streams, an iterator that reads it once from front to back and holds a `content_id`
-        of each distinct text (about 100 bytes) instead of the lists.
+        A stage that streams is read once from front to back and not held.
         """
         stages: tuple[Stage, ...] = ("train", "val", "test", "predict")
-        given = [stage for stage in stages if stage in self.sources]
-        if any(self.sources[stage].stream(self.root) is not None for stage in given):
-            return self._streamed_texts(given)
-        return list(dict.fromkeys(text for stage in given for one in self.lists(stage) for text in one.items))
-
-    def _streamed_texts(self, stages: list[Stage]) -> Iterator[str]:
         seen: set[str] = set()
         for stage in stages:
-            for one in self.sources[stage].read(self.root):
-                for text in one.items:
+            if stage not in self.sources:
+                continue
+            streams = self.sources[stage].stream(self.root) is not None
+            for ranking_list in self.sources[stage].read(self.root) if streams else self.lists(stage):
+                for text in ranking_list.items:
                     if (identifier := content_id(text)) not in seen:
                         seen.add(identifier)
                         yield text

@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Path:
 def test_jsonl_to_parquet_and_back(tmp_path: Path, source: Path) -> None:
     report = convert(source, tmp_path / "out.parquet")
     counts = ReadCounts(2, 4)
-    assert report == ConvertReport(source, tmp_path / "out.parquet", "canonical", "canonical", 2, 4, counts)
+    assert report == ConvertReport(source, tmp_path / "out.parquet", "canonical", "canonical", counts)
     assert str(report) == f"{source} (canonical) -> {tmp_path / 'out.parquet'} (canonical): 2 lists, 4 items"
     convert(tmp_path / "out.parquet", tmp_path / "back.jsonl")
     assert (tmp_path / "back.jsonl").read_bytes() == source.read_bytes()
@@ -42,10 +42,10 @@ def test_jsonl_to_parquet_and_back(tmp_path: Path, source: Path) -> None:
 
 def test_lists_to_run_and_qrels_and_back(tmp_path: Path, source: Path) -> None:
     run = convert(source, tmp_path / "a.run")
-    assert (run.to_format, run.columns_not_carried) == ("run", ("query", "items", "labels"))
+    assert (run.to_format, run.counts.not_carried) == ("run", ["query", "items", "labels"])
     assert read_run(tmp_path / "a.run")["q1"] == {"b": 0.75, "c": 0.5, "a": 0.25}
     qrels = convert(source, tmp_path / "judged.txt", to_format="qrels")
-    assert (qrels.to_format, qrels.columns_not_carried) == ("qrels", ("query", "items", "scores"))
+    assert (qrels.to_format, qrels.counts.not_carried) == ("qrels", ["query", "items", "scores"])
     assert read_qrels(tmp_path / "judged.txt") == {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 0}}
     (tmp_path / "q.tsv").write_text("q1\tred shoes\nq2\tgreen\n")
     items = jsonl(
@@ -58,7 +58,7 @@ def test_lists_to_run_and_qrels_and_back(tmp_path: Path, source: Path) -> None:
         items=items,
         qrels=tmp_path / "judged.txt",
     )
-    assert (back.from_format, back.lists, back.items) == ("trec", 2, 4)
+    assert (back.from_format, back.counts.lists, back.counts.items) == ("trec", 2, 4)
     assert list(read_lists(tmp_path / "back.parquet")) == [LISTS[0].select([1, 2, 0]), LISTS[1]]
     cut = convert(
         tmp_path / "a.run",
@@ -70,12 +70,7 @@ def test_lists_to_run_and_qrels_and_back(tmp_path: Path, source: Path) -> None:
         scores_field=None,
         depth=1,
     )
-    assert (cut.items, cut.counts.cut_items, cut.counts.judgements_outside, cut.columns_not_carried) == (
-        2,
-        2,
-        2,
-        ("scores",),
-    )
+    assert cut.counts == ReadCounts(2, 2, cut_items=2, judgements_outside=2, not_carried=["scores"])
     assert next(iter(read_lists(tmp_path / "cut.jsonl"))) == RankingList(
         "q1", "red shoes", ("b",), ("blue",), (0,)
     )
@@ -94,13 +89,10 @@ def test_the_report_tells_merges_repeats_and_columns(tmp_path: Path) -> None:
         {"query": "q", "positive": ["p"], "negative": ["n"]},
     )
     report = convert(path, tmp_path / "out.jsonl.gz")
-    assert (report.from_format, report.lists, report.items) == ("mteb", 2, 4)
-    assert (report.counts.merged_items, report.counts.merged_queries, report.counts.repeated_queries) == (
-        1,
-        1,
-        1,
+    assert report.from_format == "mteb"
+    assert report.counts == ReadCounts(
+        2, 4, merged_items=1, merged_queries=1, repeated_queries=1, not_carried=["lang"]
     )
-    assert report.columns_not_carried == ("lang",)
     assert [line.strip() for line in str(report).splitlines()[1:]] == [
         "1 items merged, exact repeats inside their list",
         "1 query texts merged, exact repeats inside their row",
@@ -116,13 +108,13 @@ def test_columns_that_are_named_and_columns_that_are_left(tmp_path: Path) -> Non
     report = convert(path, tmp_path / "o.parquet", labels_field=None, scores_field="bm25", depth=1)
     (one,) = read_lists(tmp_path / "o.parquet")
     assert (one.items, one.labels, one.scores) == (("a",), None, (3.5,))
-    assert (report.counts.cut_items, report.columns_not_carried) == (1, ("labels", "url"))
+    assert (report.counts.cut_items, report.counts.not_carried) == (1, ["labels", "url"])
 
 
 def test_a_folder_of_shards(tmp_path: Path) -> None:
     write_lists(LISTS[:1], tmp_path / "shards" / "0.parquet")
     write_lists(LISTS[1:], tmp_path / "shards" / "1.parquet")
-    assert convert(tmp_path / "shards", tmp_path / "all.jsonl").lists == 2
+    assert convert(tmp_path / "shards", tmp_path / "all.jsonl").counts.lists == 2
     with pytest.raises(ValueError, match="would be a shard of the folder"):
         convert(tmp_path / "shards", tmp_path / "shards" / "all.parquet")
 

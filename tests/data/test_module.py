@@ -138,7 +138,7 @@ def test_paths_are_sources_relative_to_the_root(tmp_path: Path) -> None:
     )
     assert module.lists("train") == lists
     assert module.lists("val") == lists[:2]
-    assert module.item_texts() == list(dict.fromkeys(text for one in lists for text in one.items))
+    assert list(module.item_texts()) == list(dict.fromkeys(text for one in lists for text in one.items))
 
 
 def test_a_file_source_takes_its_numbers_from_other_fields(tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ def test_an_interrupted_writer_leaves_a_folder_that_is_refused(tmp_path: Path) -
     assert names(tmp_path) == ["000000.parquet", "manifest.json"], "half a shard is none"
     with pytest.raises(ValueError, match=r"the shards are not complete \(manifest\.json says so\)"):
         ShardSource(".").stream(tmp_path)
+    with pytest.raises(ValueError, match="the shards are not complete"):
+        read_lists(tmp_path)
     with pytest.raises(ValueError, match="the folder has shards already"):
         write_shards(LISTS, tmp_path)
 

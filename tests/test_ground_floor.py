@@ -1,0 +1,41 @@
+"""Hashes that never change, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossjem_pl.files import replacing, replacing_path
+from crossjem_pl.hashing import content_sha256, file_sha256, fraction, text_key, text_keys
+
+
+def test_hashes_are_the_same_in_every_process_and_version(tmp_path: Path) -> None:
+    assert text_key("red shoe") == -1767456910644295980  # b2sum -l 64, little-endian
+    assert text_keys(["red shoe", "日本"]).dtype == np.int64
+    assert text_keys(iter(["red shoe"])).tolist() == [text_key("red shoe")]
+    assert text_keys([]).shape == (0,)
+    assert 0 <= fraction("red shoe", "dev") < 1
+    assert fraction("red shoe", "dev") != fraction("red shoe", "test")
+    (tmp_path / "a").write_bytes(b"red shoe")
+    digest = content_sha256("red shoe")
+    assert digest == content_sha256(["red", b" shoe"]) == file_sha256(tmp_path / "a")
+
+
+def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.bin"
+    with replacing(path) as stream:
+        stream.write(b"first")
+        assert not path.exists()
+    for broken in (replacing, replacing_path):
+        with pytest.raises(KeyboardInterrupt), broken(path) as target:
+            if isinstance(target, Path):
+                target.write_bytes(b"second")
+            else:
+                target.write(b"second")
+            raise KeyboardInterrupt
+    assert path.read_bytes() == b"first"
+    assert list(path.parent.iterdir()) == [path]
+    with pytest.raises(ValueError, match="got a folder"), replacing(tmp_path):
+        pass
