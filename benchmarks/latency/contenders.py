@@ -12,7 +12,7 @@ from benchmarks.measuring.work import Work, ranker_work
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25
-from crossjem_pl.rankers.dual.decoupled import DecoupledRanker
+from crossjem_pl.rankers.dual.towers import DecoupledRanker
 from crossjem_pl.rankers.neural import NeuralRanker
 
 __all__ = ["ById", "Contender", "InProcess", "OwnRanker"]

@@ -12,7 +12,7 @@ from crossjem_pl.data.rows import JSON_ENDINGS, column_names
 from crossjem_pl.files import ending, existing
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.dual.decoupled import DecoupledRanker
+from crossjem_pl.rankers.dual.towers import DecoupledRanker
 from crossjem_pl.rankers.neural import NeuralRanker
 
 __all__ = ["FIRST_STAGE", "corpus_texts", "labelled_lists", "named_folders", "read_models"]

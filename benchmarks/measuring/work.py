@@ -34,7 +34,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, DualRanker, MonoBERT, Ranker, SetEncoder, SharedQuery
 from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, MaxSimHead
 from crossjem_pl.rankers.dual.colbert import ColBERT
-from crossjem_pl.rankers.dual.decoupled import DecoupledBatch
+from crossjem_pl.rankers.dual.towers import DecoupledBatch
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.pairwise.context_attention import group
 from crossjem_pl.rankers.pairwise.packed_attention import Packing, pack
@@ -191,7 +191,7 @@ def _queries(ranker: DualRanker | ColBERT, batch: DecoupledBatch) -> Work | None
     if getattr(config, "is_encoder_decoder", False):  # a T5 tower
         return None
     shape = shape_of(config)  # type: ignore[arg-type]
-    sizes = np.array([group.input_ids.shape for group in batch.queries.groups])
+    sizes = np.array([group["input_ids"].shape for group in batch.queries.groups])
     return layer_work(
         shape, int(sizes.prod(1).sum()), float((sizes[:, 0] * sizes[:, 1] ** 2).sum()), len(sizes)
     )

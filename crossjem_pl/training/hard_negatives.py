@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.dual.dual import DualRanker
+from crossjem_pl.rankers.dual.towers import DualRanker
 
 __all__ = ["MineHardNegatives", "nearest_items"]
 

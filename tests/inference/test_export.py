@@ -183,7 +183,7 @@ def test_a_head_without_a_padded_form_is_refused(tiny_bert: str, tmp_path: Path)
 
 @pytest.mark.parametrize("make", [lambda bert: DPR(bert, **LIMITS), lambda bert: BM25()])
 def test_other_rankers_are_refused(make: Callable[[str], Ranker], tiny_bert: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be exported; .* can"):
+    with pytest.raises(ValueError, match=r"cannot be exported; .* can"):
         export_ranker(make(tiny_bert), tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from crossjem_pl.rankers.dual.vectors import TextRows
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InBatchInfoNCE, info_nce
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
-from crossjem_pl.rankers.dual.decoupled import DecoupledRanker
-from crossjem_pl.rankers.dual.text_rows import TextRows
+from crossjem_pl.rankers.dual.towers import DecoupledRanker, Side
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.rankers import public_models
 from tests.rankers.cases import CASES, LIMITS
@@ -38,14 +38,14 @@ def ranker(request: pytest.FixtureRequest, tiny_models_folder: Path) -> Decouple
 def count_encoded(ranker: DecoupledRanker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The item texts that go through the encoder from now on."""
     seen: list[str] = []
-    encode = ranker.encode_item_rows
+    encode = ranker.encode_rows
 
-    def counted(rows: TextRows) -> object:
-        seen.extend(rows.texts)
-        assert sum(len(group.input_ids) for group in rows.groups) == len(rows.texts)
-        return encode(rows)
+    def counted(rows: TextRows, side: Side) -> object:
+        seen.extend(rows.texts if side == "items" else [])
+        assert sum(len(group["input_ids"]) for group in rows.groups) == len(rows.texts)
+        return encode(rows, side)
 
-    monkeypatch.setattr(ranker, "encode_item_rows", counted)
+    monkeypatch.setattr(ranker, "encode_rows", counted)
     return seen
 
 
@@ -293,7 +293,7 @@ def test_coral_frozen_query_tower(tiny_bert: str, lists: list[RankingList]) -> N
     trained = {name.split(".")[0] for name, p in ranker.named_parameters() if p.requires_grad}
     assert trained == {"item_tower"}
     batch = ranker.collate(lists)
-    first, second = (ranker.encode_query_rows(batch.queries).values for _ in range(2))
+    first, second = (ranker.encode_rows(batch.queries, "query").values for _ in range(2))
     torch.testing.assert_close(first, second)  # no dropout
     assert not first.requires_grad
 
@@ -307,7 +307,7 @@ def test_coral_towers_of_different_families(tiny_bert: str, tmp_path: Path, list
     assert ranker.item_tower.encoder.config.num_hidden_layers == 2  # type: ignore[union-attr]
     out = score(ranker, lists)
     assert float(out.abs().max()) <= 10.0 + 1e-4
-    ids = ranker.collate(lists).queries.groups[0].input_ids
+    ids = ranker.collate(lists).queries.groups[0]["input_ids"]
     assert ids[0, 0] == AutoTokenizer.from_pretrained(other).cls_token_id
     save_ranker(ranker, tmp_path / "saved")
     again = load_ranker(str(tmp_path / "saved"))

@@ -93,7 +93,7 @@ def test_prompts_are_read_and_pooled(tmp_path: Path) -> None:
     ranker = check(tmp_path / "theirs", theirs(model.eval()), DPR, tmp_path)
     assert isinstance(ranker, DPR)
     assert ranker.prompts == {"query": "find: ", "items": "shop: "}
-    plain = DPR.from_sentence_transformers(tmp_path / "theirs")
+    plain = DPR.from_public(tmp_path / "theirs")
     plain.prompts = {"query": "", "items": ""}
     assert not torch.allclose(ours(plain), ours(ranker), **CLOSE)
 
@@ -116,7 +116,8 @@ def test_instructor(kind: str, tmp_path: Path) -> None:
     )
     model.save(str(tmp_path / "theirs"))
     ranker = check(tmp_path / "theirs", theirs(model.eval()), Instructor, tmp_path)
-    other = Instructor.from_sentence_transformers(tmp_path / "theirs", "a phone: ", "a phone: ")
+    other = Instructor.from_public(tmp_path / "theirs")
+    other.prompts = {"query": "a phone store: ", "items": "a phone: "}
     assert not torch.allclose(ours(other), ours(ranker), **CLOSE)
 
 

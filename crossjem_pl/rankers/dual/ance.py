@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.decoupled import Side
-from crossjem_pl.rankers.dual.dual import DualRanker
-from crossjem_pl.rankers.dual.projection import ProjectionSpec
-from crossjem_pl.rankers.dual.tower import Pooling, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
 
 __all__ = ["ANCE"]
@@ -56,7 +53,7 @@ class ANCE(DualRanker):
             {"layer_norm": True} if dimension is None else {"size": dimension, "layer_norm": True}
         )
         self.text_tower = TextTower(encoder, options, pooling, [head])
-        self.build(scale, self.text_tower.size)
+        self.build(scale)
 
     def tower(self, side: Side) -> TextTower:
         return self.text_tower

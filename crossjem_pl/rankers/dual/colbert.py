@@ -15,13 +15,17 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.decoupled import DecoupledBatch, DecoupledRanker, check_positions
-from crossjem_pl.rankers.dual.item_vectors import Vectors
-from crossjem_pl.rankers.dual.projection import ProjectionSpec
-from crossjem_pl.rankers.dual.projection import projections as build_projections
 from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_projections
-from crossjem_pl.rankers.dual.text_rows import TextRows, TokenGroup
-from crossjem_pl.rankers.dual.tower import load_text_encoder
+from crossjem_pl.rankers.dual.towers import (
+    DecoupledBatch,
+    DecoupledRanker,
+    ProjectionSpec,
+    Side,
+    check_positions,
+    load_text_encoder,
+)
+from crossjem_pl.rankers.dual.towers import projections as build_projections
+from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
 from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens
 from crossjem_pl.rankers.folder import PublicFolders, read_json, require_safetensors
 
@@ -122,29 +126,20 @@ class ColBERT(DecoupledRanker, PublicFolders):
     def encoders(self) -> list[nn.Module]:
         return [self.encoder]
 
-    def encode_query_rows(self, rows: TextRows) -> Vectors:
-        return Vectors.cat([self._encode_group(group) for group in rows.groups])
-
-    def encode_item_rows(self, rows: TextRows) -> Vectors:
-        return Vectors.cat([self._encode_group(group) for group in rows.groups])
+    def encode_rows(self, rows: TextRows, side: Side) -> Vectors:
+        parts = []
+        for group in rows.groups:
+            hidden = encode_tokens(self.encoder, group["input_ids"], group["attention_mask"])
+            with torch.autocast(hidden.device.type, enabled=False):
+                vectors = F.normalize(self.projections(hidden.float()), dim=-1)
+            parts.append(Vectors(vectors, group["used"]))
+        return Vectors.cat(parts)
 
     def forward(self, batch: DecoupledBatch) -> Tensor:
-        queries, query_mask = self.encode_query_rows(batch.queries).padded()
-        items, token_mask = self.item_vectors(batch).padded()
-        with torch.autocast(queries.device.type, enabled=False):
-            scores = max_sim(
-                queries[batch.query_row],
-                query_mask[batch.query_row],
-                items[batch.item_row],
-                token_mask[batch.item_row],
-            )
+        queries, items = self.query_and_item_vectors(batch)
+        with torch.autocast(queries.values.device.type, enabled=False):
+            scores = max_sim(*queries, *items)
             return (self.scale * scores).masked_fill(~batch.item_mask, 0.0)
-
-    def _encode_group(self, group: TokenGroup) -> Vectors:
-        hidden = encode_tokens(self.encoder, group.input_ids, group.attention_mask)
-        with torch.autocast(hidden.device.type, enabled=False):
-            vectors = F.normalize(self.projections(hidden[group.used].float()), dim=-1)
-        return Vectors(vectors, group.used.sum(dim=1))
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
@@ -179,12 +174,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
             )
         encoder = modules[0][1]
         require_safetensors(encoder)
-        specs, weights = read_projections(modules)
-        for spec, (dense, _) in zip(
-            specs, weights, strict=True
-        ):  # PyLate's Dense has no activation unless it says so
-            if "activation_function" not in read_json(dense / "config.json"):
-                spec["activation"] = "identity"
+        dense = read_projections(modules, activation="identity")  # PyLate's Dense has none unless it says so
         query_length = int(config.get("query_length") or 32)
         markers = [config.get("query_prefix"), config.get("document_prefix")]
         specials = [2 + bool(marker) for marker in markers]
@@ -195,11 +185,11 @@ class ColBERT(DecoupledRanker, PublicFolders):
             item_marker=markers[1] or None,
             skip_words=config.get("skiplist_words"),
             attend_to_masks=bool(config.get("attend_to_expansion_tokens", False)),
-            projections=specs,
+            projections=[layer.spec for layer in dense],
             max_query_tokens=query_length - specials[0],
             max_item_tokens=int(config.get("document_length") or 180) - specials[1],
         )
-        load_projections(ranker.projections, weights)
+        load_projections(ranker.projections, dense)
         return ranker
 
     @classmethod

@@ -10,11 +10,8 @@ import torch
 from torch import nn
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.decoupled import Side
-from crossjem_pl.rankers.dual.dual import DualRanker
-from crossjem_pl.rankers.dual.projection import ProjectionSpec
-from crossjem_pl.rankers.dual.text_rows import RowFormat
-from crossjem_pl.rankers.dual.tower import Pooling, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
+from crossjem_pl.rankers.dual.vectors import RowFormat
 from crossjem_pl.rankers.encoders import EncoderOptions, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -104,7 +101,7 @@ class CoRALRanker(DualRanker):
             encoder, options, pooling, [{"size": self.query_tower.size, "bias": False}], normalize
         )
         self._start_projections()
-        self.build(1.0 / temperature, self.query_tower.size)
+        self.build(1.0 / temperature)
 
     def tower(self, side: Side) -> TextTower:
         return self.query_tower if side == "query" else self.item_tower

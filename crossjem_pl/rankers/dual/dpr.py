@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.decoupled import Side
-from crossjem_pl.rankers.dual.dual import DualRanker, longest_text
-from crossjem_pl.rankers.dual.projection import ProjectionSpec
-from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_sentence_encoder
-from crossjem_pl.rankers.dual.tower import Pooling, TextTower
+from crossjem_pl.rankers.dual.public import load_projections, pools_prompt, read_sentence_encoder
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.folder import PublicFolders, read_json
+from crossjem_pl.rankers.folder import PublicFolders
 
 __all__ = ["DPR"]
 
@@ -71,24 +68,17 @@ class DPR(DualRanker, PublicFolders):
         self.query_tower = None if shared else TextTower(encoder, options, pooling, projections, normalize)
         if self.query_tower is not None:  # the towers start equal, new layers included
             self.query_tower.load_state_dict(self.item_tower.state_dict())
-        self.build(20.0 if scale is None and normalize else scale, self.item_tower.size)
+        self.build(20.0 if scale is None and normalize else scale)
 
     def tower(self, side: Side) -> TextTower:
         return self.item_tower if side == "items" or self.query_tower is None else self.query_tower
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
-        kinds = module_kinds(folder)
-        if [kind for kind, _ in kinds[:2]] != ["Transformer", "Pooling"]:
-            return False
-        return read_json(kinds[1][1] / "config.json").get("include_prompt", True)
+        return pools_prompt(folder) is True
 
     @classmethod
     def from_public(cls, folder: Path) -> Self:
-        return cls.from_sentence_transformers(folder)
-
-    @classmethod
-    def from_sentence_transformers(cls, folder: str | Path, **options: Unpack[EncoderOptions]) -> Self:
         """A shared tower with the weights of a folder that sentence-transformers wrote, scale 1.
 
         Transformer, Pooling (cls, mean or max), Dense and LayerNorm layers, Normalize, the prompts named
@@ -98,19 +88,18 @@ class DPR(DualRanker, PublicFolders):
             ValueError: for a module that is none of these, weights that are not safetensors, a pooling or
                 similarity that is not read; names the file.
         """
-        read = read_sentence_encoder(Path(folder))
+        read = read_sentence_encoder(folder)
         ranker = cls(
             str(read.encoder),
             pooling=read.pooling,  # type: ignore[arg-type]
             shared=True,
             normalize=read.normalize,
             scale=1.0,
-            projections=read.projections,
+            projections=[layer.spec for layer in read.projections],
             query_prompt=read.query_prompt,
             item_prompt=read.item_prompt,
-            max_query_tokens=longest_text(read.encoder, read.max_tokens, read.query_prompt),
-            max_item_tokens=longest_text(read.encoder, read.max_tokens, read.item_prompt),
-            **options,
+            max_query_tokens=read.longest_text(read.query_prompt),
+            max_item_tokens=read.longest_text(read.item_prompt),
         )
-        load_projections(ranker.item_tower.projections, read.weights)
+        load_projections(ranker.item_tower.projections, read.projections)
         return ranker

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.decoupled import Side
-from crossjem_pl.rankers.dual.dual import DualRanker, longest_text
-from crossjem_pl.rankers.dual.projection import ProjectionSpec
-from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_sentence_encoder
-from crossjem_pl.rankers.dual.tower import TextTower
+from crossjem_pl.rankers.dual.public import load_projections, pools_prompt, read_sentence_encoder
+from crossjem_pl.rankers.dual.towers import DualRanker, ProjectionSpec, Side, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.folder import PublicFolders, read_json
+from crossjem_pl.rankers.folder import PublicFolders
 
 __all__ = ["ITEM_INSTRUCTION", "QUERY_INSTRUCTION", "Instructor"]
 
@@ -76,57 +73,38 @@ class Instructor(DualRanker, PublicFolders):
             skip = instruction + len(row_format.prefix) if instruction else 0
             self.formats[side] = replace(row_format, skip_first=skip)
         self.text_tower = TextTower(encoder, options, "mean", projections, normalize=True)
-        self.build(scale, self.text_tower.size)
+        self.build(scale)
 
     def tower(self, side: Side) -> TextTower:
         return self.text_tower
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
-        kinds = module_kinds(folder)
-        if [kind for kind, _ in kinds[:2]] != ["Transformer", "Pooling"]:
-            return False
-        return not read_json(kinds[1][1] / "config.json").get("include_prompt", True)
+        return pools_prompt(folder) is False
 
     @classmethod
     def from_public(cls, folder: Path) -> Self:
-        return cls.from_sentence_transformers(folder)
-
-    @classmethod
-    def from_sentence_transformers(
-        cls,
-        folder: str | Path,
-        query_instruction: str | None = None,
-        item_instruction: str | None = None,
-        **options: Unpack[EncoderOptions],
-    ) -> Self:
         """The ranker with the weights of a folder that sentence-transformers wrote, scale 1.
 
-        Args:
-            folder: with Transformer, mean Pooling, Dense layers and cosine similarity.
-            query_instruction: None for the folder's prompt "query", or the default if it has none.
-            item_instruction: None for the folder's prompt "document", or the default if it has none.
-            options: see `EncoderOptions`.
+        Its prompts "query" and "document" are the instructions, or the defaults where it has none.
 
         Raises:
-            ValueError: for anything else in the folder, or weights that are not safetensors; names the file.
+            ValueError: for anything but a Transformer, mean Pooling, Dense layers and cosine similarity, or
+                weights that are not safetensors; names the file.
         """
-        read = read_sentence_encoder(Path(folder))
+        read = read_sentence_encoder(folder)
         if read.pooling != "mean" or not read.normalize:
-            raise ValueError(f"{folder}: INSTRUCTOR pools by mean and compares by cosine; load it as a DPR")
-        if query_instruction is None:
-            query_instruction = read.query_prompt or QUERY_INSTRUCTION
-        if item_instruction is None:
-            item_instruction = read.item_prompt or ITEM_INSTRUCTION
+            raise ValueError(f"{folder}: INSTRUCTOR pools by mean and compares by cosine")
+        query_instruction = read.query_prompt or QUERY_INSTRUCTION
+        item_instruction = read.item_prompt or ITEM_INSTRUCTION
         ranker = cls(
             str(read.encoder),
             query_instruction,
             item_instruction,
             scale=1.0,
-            projections=read.projections,
-            max_query_tokens=longest_text(read.encoder, read.max_tokens, query_instruction),
-            max_item_tokens=longest_text(read.encoder, read.max_tokens, item_instruction),
-            **options,
+            projections=[layer.spec for layer in read.projections],
+            max_query_tokens=read.longest_text(query_instruction),
+            max_item_tokens=read.longest_text(item_instruction),
         )
-        load_projections(ranker.text_tower.projections, read.weights)
+        load_projections(ranker.text_tower.projections, read.projections)
         return ranker

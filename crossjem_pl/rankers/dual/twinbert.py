@@ -8,10 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.decoupled import Side
-from crossjem_pl.rankers.dual.dual import DualRanker
-from crossjem_pl.rankers.dual.projection import ProjectionSpec
-from crossjem_pl.rankers.dual.tower import Pooling, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
 
 __all__ = ["Crossing", "ResidualCrossing", "TwinBERT"]
@@ -87,7 +84,7 @@ class TwinBERT(DualRanker):
         specs: list[ProjectionSpec] = [] if dimension is None else [{"size": dimension}]
         self.inner_product = crossing == "cosine"
         self.text_tower = TextTower(encoder, options, pooling, specs, normalize=self.inner_product)
-        self.build(scale, self.text_tower.size)
+        self.build(scale)
         self.residual: ResidualCrossing | None = None
         if self.inner_product:
             self.scale = nn.Parameter(torch.tensor(float(scale)))
