@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from rich.progress import track
 
-from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
-from crossjem_pl.prepare.clicks import MIN_DWELL, Columns, GoodClick
-from crossjem_pl.prepare.hub import dataset_folder
-from crossjem_pl.prepare.linkso import TAGS, prepare_linkso
-from crossjem_pl.prepare.report import Written
-from crossjem_pl.prepare.reranking import DEV_FRACTION, prepare_reranking
+from crossjem_pl.prepare.clicklog import COLUMNS, LogOptions, prepare_log
+from crossjem_pl.prepare.linkso import DEV_FRACTION, TAGS, prepare_linkso
+from crossjem_pl.prepare.msmarco import PARTS, prepare_titles
+from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written
+from crossjem_pl.prepare.reranking import dataset_folder, prepare_reranking
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,6 +21,15 @@ HUB = {
     "askubuntu": "mteb/askubuntudupquestions-reranking",
     "scidocs": "mteb/scidocs-reranking",
 }
+_TITLES = (
+    "Ranking lists of document titles: training queries with the first stage's best candidates, dev and TREC "
+    "queries with all of them. Interrupt it when you like: the same command goes on with what is not complete."
+)
+_SODQ = "Stack Overflow duplicate questions by their titles, from LinkSO's files or from MTEB's."
+_LOG = (
+    "Ranking lists from tables with a query, a keyword and a click in each row (.tsv, .csv, .jsonl, .parquet; "
+    "the first three also with .gz). Label 1 is a good click: clicked and not closed quickly."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,61 +40,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--linkso", type=Path, metavar="FOLDER", help="LinkSO's own files")
     source.add_argument("--mteb", metavar="FOLDER_OR_ID", help="MTEB's files, or the id of a hub dataset")
     sodq.add_argument("--tags", nargs="+", choices=TAGS, help="tags of LinkSO (default: all three)")
-    _add_common(sodq, "LinkSO: its own validation questions; MTEB: ")
-    for name, repository in HUB.items():
-        sub = what.add_parser(name, help=f"{repository} of MTEB", description=f"Rows of {repository}.")
+    rows = {name: what.add_parser(name, help=hub, description=f"Rows of {hub}.") for name, hub in HUB.items()}
+    for name, sub in rows.items():
+        default = f"default: {HUB[name]}, from the hub"
+        sub.add_argument("--mteb", metavar="FOLDER_OR_ID", default=HUB[name], help=default)
+    for sub in (sodq, *rows.values()):
         sub.add_argument(
-            "--mteb", metavar="FOLDER_OR_ID", default=repository, help=f"default: {repository}, from the hub"
+            "--dev-fraction",
+            type=float,
+            metavar="F",
+            help="take dev out of the training queries, 0 for no dev (default: MTEB's validation split if there is "
+            f"one, else {DEV_FRACTION:g} of a train split)",
         )
-        _add_common(sub, "")
     _add_log(what.add_parser("log", help="your own click log", description=_LOG))
+    for sub in what.choices.values():
+        sub.add_argument("--out", type=Path, required=True, metavar="DIR")
 
 
 def run(args: argparse.Namespace) -> None:
+    for written in _written(args):
+        print(written, flush=True)
+
+
+def _written(args: argparse.Namespace) -> Iterable[Written]:
     if args.dataset_name == "msmarco-titles":
-        written = _titles(args)
-    elif args.dataset_name == "log":
-        written = _log(args)
-    elif getattr(args, "linkso", None) is not None:
-        written = prepare_linkso(
-            args.linkso, args.out, tags=args.tags or TAGS, dev_fraction=args.dev_fraction, track=track
-        )
-    else:
-        if getattr(args, "tags", None):
-            raise ValueError("--tags goes with --linkso: MTEB's rows do not tell the tag")
-        folder = dataset_folder(args.mteb)
-        written = prepare_reranking(
-            folder, args.out, args.dataset_name, dev_fraction=args.dev_fraction, track=track
-        )
-    for report in written:
-        print(report, flush=True)
-
-
-_TITLES = (
-    "Ranking lists of document titles: training queries with the first stage's best candidates, dev and TREC "
-    "queries with all of them. Interrupt it when you like: the same command goes on where it stopped."
-)
-_SODQ = "Stack Overflow duplicate questions by their titles, from LinkSO's files or from MTEB's."
-_LOG = (
-    "Ranking lists from tables with a query, a keyword and a click in each row (.tsv, .csv, .jsonl, .parquet; "
-    "the first three also with .gz). Label 1 is a good click: clicked and not closed quickly."
-)
-
-
-def _add_common(parser: argparse.ArgumentParser, standard: str) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument(
-        "--dev-fraction",
-        type=float,
-        metavar="F",
-        help="take dev out of the training queries (default: "
-        f"{standard}the validation split if there is one, else {DEV_FRACTION:g} of a train split)",
-    )
+        return _titles(args)
+    if args.dataset_name == "log":
+        columns = {name: getattr(args, f"{name}_column") for name in COLUMNS}
+        options = {
+            field.name: getattr(args, field.name) for field in fields(LogOptions) if field.name != "columns"
+        }
+        named = {name: column for name, column in columns.items() if column is not None}
+        return prepare_log(args.files, args.out, LogOptions(named, **options), track=track)
+    if getattr(args, "linkso", None) is not None:
+        dev_fraction = DEV_FRACTION if args.dev_fraction is None else args.dev_fraction
+        tags = args.tags or TAGS
+        return prepare_linkso(args.linkso, args.out, tags=tags, dev_fraction=dev_fraction, track=track)
+    if getattr(args, "tags", None):
+        raise ValueError("--tags goes with --linkso: MTEB's rows do not tell the tag")
+    folder = dataset_folder(args.mteb)
+    return prepare_reranking(folder, args.out, args.dataset_name, dev_fraction=args.dev_fraction, track=track)
 
 
 def _add_titles(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--hdct",
         nargs="+",
         metavar="[PART=]RUN",
@@ -93,34 +92,25 @@ def _add_titles(parser: argparse.ArgumentParser) -> None:
         help="run file or folder of run files with the candidates of a part (default part: train); the other "
         "parts take the dataset's official candidates",
     )
-    parser.add_argument(
-        "--dataset", default="msmarco-document", help="id of ir_datasets (default %(default)s)"
-    )
-    parser.add_argument(
+    add("--dataset", default="msmarco-document", help="id of ir_datasets (default %(default)s)")
+    add("--documents", type=Path, metavar="FILE", help="msmarco-docs.tsv in place of ir_datasets' documents")
+    add(
         "--parts",
         nargs="+",
         metavar="PART",
-        help="train, dev, trec-dl-2019, trec-dl-2020 (default: all four), or ids below the dataset's",
+        help=f"{', '.join(PARTS)} (default: all four), or ids below the dataset's",
     )
-    parser.add_argument(
-        "--depth", type=int, default=10, metavar="K", help="candidates of a training query (10)"
-    )
-    parser.add_argument(
-        "--dev-depth", type=int, metavar="K", help="candidates of the other parts' queries (default: all)"
-    )
-    parser.add_argument(
+    add("--depth", type=int, default=10, metavar="K", help="candidates of a training query (10)")
+    add("--dev-depth", type=int, metavar="K", help="candidates of the other parts' queries (default: all)")
+    add(
         "--add-positives",
         action="store_true",
-        help="add relevant documents that the first stage missed to the training lists",
+        help="add relevant documents that the first stage missed to train",
     )
-    parser.add_argument(
-        "--lists-per-shard", type=int, default=10_000, metavar="N", help="queries in a shard (default 10000)"
-    )
+    add("--lists-per-shard", type=int, default=LISTS_PER_SHARD, metavar="N", help="(default %(default)s)")
 
 
 def _titles(args: argparse.Namespace) -> Iterable[Written]:
-    from crossjem_pl.prepare.msmarco import PARTS, prepare_titles  # ir_datasets makes a folder on import
-
     runs: dict[str, Path] = {}
     for argument in args.hdct:
         part, sign, path = argument.partition("=")
@@ -132,6 +122,7 @@ def _titles(args: argparse.Namespace) -> Iterable[Written]:
     return prepare_titles(
         args.out,
         dataset=args.dataset,
+        documents=args.documents,
         parts=args.parts or tuple(PARTS),
         runs=runs,
         depth=args.depth,
@@ -143,82 +134,35 @@ def _titles(args: argparse.Namespace) -> Iterable[Written]:
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:
-    standard = LogOptions()
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     columns = parser.add_argument_group("columns", "names where they differ from the standard ones")
-    for name in ("query", "keyword", "clicked"):
-        columns.add_argument(f"--{name}-column", default=name, metavar="NAME")
-    for name, text in (
-        ("dwell", "seconds on the ad's page"),
-        ("quick-back", "whether the ad was closed quickly"),
-        ("score", "a teacher's score"),
-        ("query-id", "an id of the query (default: from its text)"),
-        ("keyword-id", "an id of the keyword (default: from its text)"),
-    ):
-        columns.add_argument(f"--{name}-column", metavar="NAME", help=f"optional: {text}")
+    for name, required in COLUMNS.items():
+        text = None if required else "optional"
+        columns.add_argument(f"--{name.replace('_', '-')}-column", metavar="NAME", help=text)
     good = parser.add_argument_group("good clicks")
-    good.add_argument(
-        "--min-dwell",
-        type=float,
-        default=MIN_DWELL,
-        metavar="SECONDS",
-        help="without a quick-back flag, a click of so long is good (default %(default)g)",
-    )
-    good.add_argument(
-        "--missing-dwell",
-        choices=["error", "good", "bad"],
-        default="error",
-        help="clicks with neither flag nor dwell time (default: an error)",
-    )
-    good.add_argument("--any-click", action="store_true", help="every click is good")
-    good.add_argument(
-        "--min-good-clicks",
-        type=int,
-        default=standard.min_good_clicks,
-        metavar="K",
-        help="good clicks that a keyword needs for label 1 (default %(default)s)",
-    )
     lists = parser.add_argument_group("lists")
-    lists.add_argument(
-        "--scores",
-        choices=["agree", "mean"],
-        default=standard.scores,
-        help="scores of one query and keyword in several rows (default %(default)s, else an error)",
-    )
-    lists.add_argument("--min-items", type=int, default=standard.min_items, metavar="N", help="(default 2)")
-    lists.add_argument("--require-click", action="store_true", help="leave out queries without a good click")
-    lists.add_argument("--dev-fraction", type=float, default=standard.dev_fraction, help="(default 0.01)")
-    lists.add_argument("--test-fraction", type=float, default=standard.test_fraction, help="(default 0.01)")
-    lists.add_argument("--seed", type=int, default=0, help="of the splits (default 0)")
-    lists.add_argument("--lists-per-shard", type=int, default=standard.lists_per_shard, metavar="N")
-    lists.add_argument(
-        "--buckets", type=int, metavar="N", help="temporary files (default: one for 32 MiB of the log)"
-    )
-
-
-def _log(args: argparse.Namespace) -> Iterable[Written]:
-    columns = Columns(
-        args.query_column,
-        args.keyword_column,
-        args.clicked_column,
-        args.dwell_column,
-        args.quick_back_column,
-        args.score_column,
-        args.query_id_column,
-        args.keyword_id_column,
-    )
-    options = LogOptions(
-        columns=columns,
-        good=GoodClick(args.min_dwell, args.missing_dwell, args.any_click),
-        min_good_clicks=args.min_good_clicks,
-        scores=args.scores,
-        min_items=args.min_items,
-        require_click=args.require_click,
-        dev_fraction=args.dev_fraction,
-        test_fraction=args.test_fraction,
-        seed=args.seed,
-        lists_per_shard=args.lists_per_shard,
-        buckets=args.buckets,
-    )
-    return prepare_log(args.files, args.out, options, track=track)
+    texts = {
+        "min_dwell": "without a quick-back flag, a click of so many seconds is good",
+        "missing_dwell": "clicks with neither flag nor dwell time: error, good or bad",
+        "any_click": "every click is good",
+        "min_good_clicks": "good clicks that a keyword needs for label 1",
+        "scores": "scores of one query and keyword in several rows: must agree, or their mean",
+        "min_items": "queries with fewer keywords are left out",
+        "require_click": "leave out queries without a good click",
+        "dev_fraction": "share of the queries",
+        "test_fraction": "share of the queries",
+        "seed": "of the splits",
+        "lists_per_shard": "lists in a shard",
+    }
+    choices = {"missing_dwell": ("error", "good", "bad"), "scores": ("agree", "mean")}
+    for field in fields(LogOptions):
+        if field.name == "columns":
+            continue
+        group = good if "click" in field.name or "dwell" in field.name else lists
+        option, text = f"--{field.name.replace('_', '-')}", f"{texts[field.name]} (default {field.default})"
+        if field.default is False:
+            group.add_argument(option, action="store_true", help=texts[field.name])
+        elif field.name in choices:
+            group.add_argument(option, choices=choices[field.name], default=field.default, help=text)
+        else:
+            group.add_argument(option, type=type(field.default), default=field.default, help=text)

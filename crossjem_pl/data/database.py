@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ import pyarrow as pa
 __all__ = ["Database", "Summary"]
 
 BATCH = 50_000
+MEMORY = "1GB"
+THREADS = 4  # each needs memory of its own for sorting
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +34,18 @@ class Summary:
 
 
 class Database:
-    """Tables in a folder of temporary files, which `close` removes; what does not fit into `memory` is on the disk.
+    """Tables in a folder of temporary files, which `close` removes; what does not fit into `MEMORY` is on the disk.
 
     Args:
         tables: the columns of each table with their DuckDB types: {"lists": "number BIGINT, query VARCHAR"}.
         folder: where the temporary folder is made; None: where the system makes temporary files.
-        memory: the most that DuckDB may hold.
     """
 
-    def __init__(self, tables: Mapping[str, str], folder: Path | None = None, memory: str = "1GB") -> None:
+    def __init__(self, tables: Mapping[str, str], folder: Path | None = None) -> None:
         self._folder = tempfile.mkdtemp(prefix=".crossjem-", dir=folder)
         self._connection = duckdb.connect(f"{self._folder}/tables.duckdb")
-        self._connection.execute(f"SET memory_limit = '{memory}'")
+        self._connection.execute(f"SET memory_limit = '{MEMORY}'")
+        self._connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
         self._connection.execute("SET preserve_insertion_order = false")
         self._held: dict[str, list[tuple[Any, ...]]] = {}
         for name, columns in tables.items():

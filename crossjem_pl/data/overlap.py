@@ -373,7 +373,7 @@ def measure_overlap(
 def _row(database: Database, limit: int, n: int | None) -> OverlapRow | None:
     """None where no list has as many items."""
     of_row = f"measured WHERE max_item_tokens = {limit} AND n {'IS NULL' if n is None else f'= {n}'}"
-    found = database.row(
+    lists, items, cut, total, passes, split, faster, faster_on_paper = database.row(
         "SELECT count(*), avg(items), sum(cut)::BIGINT, avg(total), avg(passes), count(*) FILTER (passes > 1), "
         f"sum(pairs) / sum(joint), sum(paper_pairs) / sum(paper_joint) FROM {of_row}"
     )
@@ -382,7 +382,9 @@ def _row(database: Database, limit: int, n: int | None) -> OverlapRow | None:
     speedup = database.summary("pairs / joint", of_row)
     if union is None or ratio is None or speedup is None:
         return None
-    return OverlapRow(limit, n, *found, union=union, list_ratio=ratio, list_speedup=speedup)
+    return OverlapRow(
+        limit, n, lists, items, cut, total, passes, split, faster, faster_on_paper, union, ratio, speedup
+    )
 
 
 def _pass_unions(tokens: Ragged, union: int, max_items: int, max_union: int) -> Ints:

@@ -1,26 +1,42 @@
-"""Datasets of ir_datasets: their records as streams, with errors that say what to download and where to put it.
+"""Documents, queries, judgements and first-stage candidates of ir_datasets and of local files, and titles by id.
 
 MacAvaney et al., "Simplified Data Wrangling with ir_datasets", SIGIR 2021.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-import ir_datasets
+from crossjem_pl.data.rows import parse_number
+from crossjem_pl.data.trec import Entry, group_by_query, ranked
+from crossjem_pl.files import ending, existing, read_lines, replacing_path
+from crossjem_pl.prepare.output import one_line
 
-from crossjem_pl.data.formats import ranked
-from crossjem_pl.prepare.runs import Candidates, Grouping
-
-__all__ = ["Kind", "load", "official_candidates", "official_count", "records"]
+__all__ = [
+    "Kind",
+    "TitleStore",
+    "load",
+    "official_candidates",
+    "read_candidates",
+    "read_documents",
+    "records",
+    "run_files",
+]
 
 Kind = Literal["docs", "queries", "qrels", "scoreddocs"]
 # what its readers raise for missing, damaged and malformed files; UnboundLocalError is how its reader of runs
 # fails on a malformed first line
 _ERRORS = (OSError, EOFError, zlib.error, RuntimeError, ValueError, UnboundLocalError)
 _NAMES = {"docs": "documents", "queries": "queries", "qrels": "judgements", "scoreddocs": "candidates"}
+_RUN_ENDINGS = tuple(name + packed for name in (".txt", ".tsv", ".run", ".trec") for packed in ("", ".gz"))
+_LAYOUTS = (
+    "a TREC run, six fields (query_id Q0 item_id rank score tag); three fields (query_id item_id rank); or the "
+    "tab-separated text rows of HDCT's dev.d100.tsv (query_id, query, item_id, url, title, body, label)"
+)
 
 
 def load(dataset_id: str, *kinds: Kind) -> Any:
@@ -29,6 +45,8 @@ def load(dataset_id: str, *kinds: Kind) -> Any:
     Raises:
         ValueError: an unknown id, or one that lacks a kind.
     """
+    import ir_datasets  # makes a folder when it is imported
+
     try:
         dataset = ir_datasets.load(dataset_id)
     except KeyError:
@@ -47,66 +65,201 @@ def records(dataset_id: str, kind: Kind) -> Iterator[Any]:
             file), with the address of the file and the place where ir_datasets expects it.
     """
     dataset = load(dataset_id, kind)
-    iterator: Iterator[Any] | None = None
     number = 0
-    while True:
-        try:
-            if iterator is None:
-                iterator = iter(getattr(dataset, f"{kind}_iter")())
-            record = next(iterator)
-        except StopIteration:
-            return
-        except _ERRORS as error:
-            raise ValueError(
-                f"{dataset_id}: cannot read the {_NAMES[kind]} (after {number} records: "
-                f"{type(error).__name__}: {error}). {_remedy(dataset_id, dataset, kind)}"
-            ) from error
-        number += 1
-        yield record
-
-
-def official_count(dataset_id: str, kind: Kind) -> int | None:
-    """The number of records as ir_datasets publishes it, None if it does not."""
-    count = load(dataset_id, kind).metadata().get(kind, {}).get("count")
-    return None if count is None else int(count)
-
-
-def official_candidates(dataset_id: str) -> Iterator[Candidates]:
-    """The dataset's own first-stage results (`scoreddocs`), by score, ties by item id descending.
-
-    Raises:
-        ValueError: as `records`, and for a query that reappears or has an item twice.
-    """
-    grouping = Grouping("record", ranked)
-    source = f"{dataset_id} scoreddocs"
-    for number, record in enumerate(records(dataset_id, "scoreddocs"), 1):
-        done = grouping.add(record.query_id, record.doc_id, record.score, source, number)
-        if done is not None:
-            yield done
-    done = grouping.end()
-    if done is None:
-        raise ValueError(f"{source}: there are no candidates")
-    yield done
+    try:
+        for record in getattr(dataset, f"{kind}_iter")():
+            number += 1
+            yield record
+    except _ERRORS as error:
+        raise ValueError(
+            f"{dataset_id}: cannot read the {_NAMES[kind]} (after {number} records: "
+            f"{type(error).__name__}: {error}). {_remedy(dataset_id, dataset, kind)}"
+        ) from error
 
 
 def _remedy(dataset_id: str, dataset: Any, kind: Kind) -> str:
     """Which file is meant, and where ir_datasets looks for it before it downloads."""
+    import ir_datasets
+
     base, _, part = dataset_id.partition("/")
     key = kind if kind == "docs" else f"{part.removesuffix('/judged')}/{kind}"
     entry = ir_datasets.util.DownloadConfig.contents().get(base, {}).get(key)
     if entry is not None and "url" in entry and "cache_path" in entry:
-        place = ir_datasets.util.home_path() / base / entry["cache_path"]
+        path = ir_datasets.util.home_path() / base / entry["cache_path"]
         size = entry.get("size_hint", 0) / 1e6
         return (
             f"Without a connection, download {entry['url']} ({size:,.1f} MB, MD5 {entry['expected_md5']}) "
-            f"elsewhere and put it at {place}; if a damaged file is there, remove it. The environment variable "
+            f"elsewhere and put it at {path}; if a damaged file is there, remove it. The environment variable "
             "IR_DATASETS_HOME moves that folder."
         )
-    handler = getattr(dataset, f"{kind}_handler")()
-    path = getattr(handler, f"{kind}_path", None)
-    if path is None:
+    path_of = getattr(getattr(dataset, f"{kind}_handler")(), f"{kind}_path", None)
+    if path_of is None:
         return f"See https://ir-datasets.com for the files of {base!r}."
     try:
-        return f"The file is {path()}."
+        return f"The file is {path_of()}."
     except _ERRORS as error:
         return f"The file is missing ({error})."
+
+
+def official_candidates(dataset_id: str) -> Iterator[tuple[str, list[str]]]:
+    """(query id, item ids) of the dataset's own first stage (`scoreddocs`), by score, ties by item id descending.
+
+    Raises:
+        ValueError: as `records`, and for a query that reappears or has an item twice.
+    """
+    entries = (
+        (f"{dataset_id} scoreddocs, record {number}", record.query_id, record.doc_id, record.score)
+        for number, record in enumerate(records(dataset_id, "scoreddocs"), 1)
+    )
+    empty = True
+    for query_id, scores in group_by_query(entries):
+        empty = False
+        yield query_id, ranked(scores)
+    if empty:
+        raise ValueError(f"{dataset_id} scoreddocs: there are no candidates")
+
+
+def run_files(path: Path) -> list[Path]:
+    """The run file itself, or the run files of a folder in sorted order (HDCT comes as 000.txt, 001.txt, ...).
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        ValueError: a folder without run files, or with files of other endings between them.
+    """
+    existing(path, "run")
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    foreign = [file.name for file in files if ending(file) not in _RUN_ENDINGS]
+    if not files or foreign:
+        found = ", ".join(foreign[:3]) or "no files (folders inside are not searched)"
+        raise ValueError(
+            f"{path}: expected a folder of run files ({', '.join(_RUN_ENDINGS)}) alone, found {found}"
+        )
+    return files
+
+
+def read_candidates(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Streams (query id, item ids) of a run file, plain or gzip, or of a folder of run files.
+
+    Order: TREC runs by score, three fields by rank, ties by item id descending; text rows as the lines stand.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names file and line, for a malformed line, an item that a query has twice, lines of one
+            query that do not stand together, damaged gzip data, or an empty file.
+    """
+    for query_id, values in group_by_query(entry for file in run_files(path) for entry in _run_entries(file)):
+        yield query_id, ranked(values)
+
+
+def _run_entries(file: Path) -> Iterator[Entry]:
+    """The candidates of a file, with a number that is larger for better ones; its first line tells the layout."""
+    layout = 0
+    for number, line in read_lines(file):
+        words, cells = line.split(), [cell.strip() for cell in line.split("\t")]
+        value: float | None = None
+        if layout in (0, 6) and len(words) == 6 and (value := parse_number(words[4])) is not None:
+            found, query_id, item_id = 6, words[0], words[2]
+        elif layout in (0, 3) and len(words) == 3 and words[2].isascii() and words[2].isdigit():
+            found, query_id, item_id, value = 3, words[0], words[1], -float(words[2])
+        elif layout in (0, 7) and len(cells) in (6, 7) and cells[0] and cells[2]:
+            found, query_id, item_id, value = 7, cells[0], cells[2], -float(number)
+        else:
+            problem = (
+                "malformed, or of another layout than the first line" if layout else "not a line of a run"
+            )
+            raise ValueError(f"{file}, line {number}: {problem}; understood: {_LAYOUTS}")
+        layout = found
+        yield f"{file}, line {number}", query_id, item_id, value
+    if not layout:
+        raise ValueError(f"{file}: the run is empty")
+
+
+def read_documents(path: Path) -> Iterator[tuple[str, str]]:
+    """(id, title) of `msmarco-docs.tsv`: id, url, title and body between tabs, no header, plain or gzip.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names file and line, for a line with another number of fields, or damaged data.
+    """
+    for number, line in read_lines(existing(path, "document file")):
+        fields = line.split("\t")
+        if len(fields) != 4:
+            raise ValueError(
+                f"{path}, line {number}: expected id, url, title and body between tabs, found {len(fields)} fields"
+            )
+        yield fields[0].strip(), fields[2]
+
+
+class TitleStore:
+    """Titles by document id in an SQLite file, whose B-tree takes ids in any order in flat memory.
+
+    Args:
+        path: a file that `build` wrote.
+        collection: the name that it was built for.
+
+    Raises:
+        ValueError: no such store, or one of another collection.
+    """
+
+    def __init__(self, path: Path, collection: str) -> None:
+        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            ((before,),) = self._connection.execute("SELECT name FROM collection")
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise ValueError(f"{path}: not a store of titles ({error}); remove it to build it anew") from None
+        if before != collection:
+            self.close()
+            raise ValueError(
+                f"{path}: holds the titles of {before!r}, not of {collection!r}; choose another folder, or remove it"
+            )
+
+    @staticmethod
+    def build(path: Path, collection: str, documents: Iterable[tuple[str, str | None]]) -> None:
+        """Writes the store from (id, title) pairs; it appears whole or not at all. Blank titles are kept as "".
+
+        Raises:
+            ValueError: an id that occurs twice, or no documents.
+        """
+        count = 0
+
+        def rows() -> Iterator[tuple[str, str]]:
+            nonlocal count
+            for count, (identifier, title) in enumerate(documents, 1):  # noqa: B007
+                yield identifier, one_line(title or "")
+
+        with replacing_path(path) as temporary:
+            connection = sqlite3.connect(temporary)
+            try:
+                # a cut-off build is thrown away, so it needs no journal and no waiting for the disk
+                connection.executescript(
+                    "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; "
+                    "CREATE TABLE titles (id TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID; "
+                    "CREATE TABLE collection (name TEXT NOT NULL)"
+                )
+                connection.executemany("INSERT INTO titles VALUES (?, ?)", rows())
+                connection.execute("INSERT INTO collection VALUES (?)", (collection,))
+                connection.commit()
+            except sqlite3.IntegrityError:
+                raise ValueError(f"{collection}: the id of document {count} occurs before") from None
+            finally:
+                connection.close()
+            if not count:
+                raise ValueError(f"{collection}: the collection has no documents")
+
+    def get(self, ids: Sequence[str]) -> dict[str, str]:
+        """Titles of the ids that the collection has; "" where the title is blank."""
+        titles: dict[str, str] = {}
+        for start in range(0, len(ids), 500):
+            some = ids[start : start + 500]
+            marks = ",".join("?" * len(some))
+            titles.update(
+                self._connection.execute(f"SELECT id, title FROM titles WHERE id IN ({marks})", some)
+            )
+        return titles
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()

@@ -1,56 +1,89 @@
-"""Re-ranking datasets of MTEB: rows `query, positive, negative`, one file or more for each split.
+"""Re-ranking datasets of MTEB and in the layout of BEIR, from a folder or the Hugging Face hub.
 
-Muennighoff et al., "MTEB: Massive Text Embedding Benchmark", EACL 2023. SODQ is
-`mteb/stackoverflowdupquestions-reranking`, with a train and a test file; its validation file was withdrawn because it
-was the test file again.
+Muennighoff et al., "MTEB: Massive Text Embedding Benchmark", EACL 2023. Two layouts of their files are read:
+
+    rows `query, positive, negative`, one file or more for each split;
+    corpus (id, title, text), queries (id, text), qrels (query-id, corpus-id, score), top_ranked (query-id, corpus-ids).
+
+SODQ is `mteb/stackoverflowdupquestions-reranking`, with a train and a test file; its validation file was withdrawn
+because it was the test file again.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
-from crossjem_pl.data.formats import LAYOUTS, ListReader, ReadCounts, write_lists
-from crossjem_pl.data.rows import JSON_ENDINGS, Row, column_names, read_rows
+from crossjem_pl.data.formats import ListReader, ReadCounts
+from crossjem_pl.data.rows import ROW_ENDINGS, Row, column_names, read_rows
 from crossjem_pl.files import ending, existing
+from crossjem_pl.hashing import fraction
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.hashing import fraction, one_line
-from crossjem_pl.prepare.manifest import Manifest, fingerprint
-from crossjem_pl.prepare.report import Written, count_list
-from crossjem_pl.prepare.tracking import Track, untracked
+from crossjem_pl.prepare.linkso import DEV_FRACTION
+from crossjem_pl.prepare.output import Track, Written, fingerprint, finished, one_line, untracked, write_part
 
-__all__ = ["DEV_FRACTION", "prepare_reranking", "split_files"]
+__all__ = ["dataset_folder", "prepare_reranking"]
 
-DEV_FRACTION = 0.05
 _SPLITS = {"train": "train", "validation": "dev", "valid": "dev", "val": "dev", "dev": "dev", "test": "test"}
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_ROWS = ("query", "positive", "negative")
 SENTENCES = {
     "blank_queries": "query texts left out, they are blank",
     "blank_items": "items left out, their text is blank",
     "both": "texts that a row has as positive and as negative, kept as positive",
-    "one_sided": "rows left out, they have no positive or no negative (as MTEB's evaluator does)",
+    "one_sided": "queries left out, they have no positive or no negative (as MTEB's evaluator does)",
+    "unknown_queries": "judged queries left out, they have no text",
+    "unknown_items": "items left out, the corpus has no such text",
     "merged_items": "items merged, exact repeats inside their list",
     "merged_queries": "query texts merged, exact repeats inside their row",
     "repeated_queries": "lists repeat the query text of an earlier one; their ids end in -2, -3, ...",
 }
 
 
+def dataset_folder(name: str) -> Path:
+    """The folder `name`, or the downloaded (or cached) files of the dataset repository `name` on the hub.
+
+    Raises:
+        FileNotFoundError: `name` is neither a folder nor the form of a repository id.
+        ValueError: the hub cannot be reached or has no such repository; says what to download.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    if Path(name).exists() or not _REPOSITORY.fullmatch(name):
+        raise FileNotFoundError(f"{name}: neither a folder nor the id of a hub dataset (OWNER/NAME)")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(
+            snapshot_download(name, repo_type="dataset", allow_patterns=[f"*{end}" for end in ROW_ENDINGS])
+        )
+    except (OSError, HFValidationError) as error:
+        # of the hub's errors, those of the network, of a missing repository and of offline mode are OSErrors
+        raise ValueError(
+            f"hub dataset {name!r} cannot be downloaded ({type(error).__name__}). Download its files from "
+            f"https://huggingface.co/datasets/{name}/tree/main on a machine that reaches the hub, put them in a "
+            "folder, keeping their names, and give that folder in place of the id"
+        ) from error
+
+
 def prepare_reranking(
     folder: Path, out: Path, command: str, *, dev_fraction: float | None = None, track: Track = untracked
 ) -> Iterator[Written]:
-    """Writes `out/train.parquet`, `dev.parquet` and `test.parquet`, those that the source has; yields accounts.
+    """Writes `out/train.parquet/`, `dev.parquet/` and `test.parquet/`, those that the source has; yields accounts.
 
-    Labels are 1 and 0. Items stand in the order of their ids, which tells nothing of the labels; one list for
-    each text of a `query` list.
+    Labels are 1 and 0, or the grades of the qrels. Items stand in the order of their ids, which tells nothing of the
+    labels; one list for each text of a `query` list.
 
     Args:
-        folder: files of the splits, see `split_files`.
+        folder: files of the splits, by the first split name in each file's path: `train.jsonl.gz`,
+            `data/test-00000-of-00001.parquet`, `qrels/test.tsv`, `validation/0000.parquet`...
         out: folder to fill.
         command: name of the command, for the manifest.
-        dev_fraction: dev is this part of the training rows, by a hash of the query. None: the source's own
+        dev_fraction: dev is this part of the training queries, by a hash of the text. None: the source's own
             validation split, or `DEV_FRACTION` if there is a train split and no validation split. 0: none.
         track: shows progress.
 
@@ -60,128 +93,118 @@ def prepare_reranking(
     """
     if dev_fraction is not None and not 0 <= dev_fraction < 1:
         raise ValueError(f"dev_fraction must be in [0, 1), got {dev_fraction:g}")
-    files = split_files(folder)
+    splits, tables = _files(existing(folder, "folder of the dataset"))
     if dev_fraction is None:
-        dev_fraction = DEV_FRACTION if "train" in files and "dev" not in files else 0.0
-    elif dev_fraction and "train" not in files:
+        dev_fraction = DEV_FRACTION if "train" in splits and "dev" not in splits else 0.0
+    elif dev_fraction and "train" not in splits:
         raise ValueError(f"{folder}: there is no train split to take a dev split from")
     elif dev_fraction:
-        files.pop("dev", None)
-    for group in files.values():
-        for file in group:
-            _check_layout(file)
-    manifest = Manifest(out, command)
-    return _prepare(files, out, manifest, dev_fraction, track)
-
-
-def split_files(folder: Path) -> dict[str, list[Path]]:
-    """The files of "train", "dev" and "test", by the first split name in each file's path below `folder`:
-    `train.jsonl.gz`, `data/test-00000-of-00001.parquet`, `validation/0000.parquet`...
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ValueError: no file of a split, or files of one split with different endings (the same rows twice).
-    """
-    existing(folder, "folder of the dataset")
-    known = (*JSON_ENDINGS, ".parquet")
-    found: dict[str, list[Path]] = {}
-    for file in sorted(folder.rglob("*")):
-        inner = file.relative_to(folder)
-        if any(part[0] == "." for part in inner.parts) or not file.is_file() or ending(file) not in known:
-            continue
-        words = re.split(r"[^a-z]+", str(inner).lower())
-        split = next((_SPLITS[word] for word in words if word in _SPLITS), None)
-        if split is not None:
-            found.setdefault(split, []).append(file)
-    if not found:
-        raise ValueError(
-            f"{folder}: no file of a split; expected names such as train.jsonl.gz, validation.jsonl.gz or "
-            f"data/test-00000-of-00001.parquet (endings {', '.join(known)})"
-        )
-    for split, files in found.items():
-        kinds = {ending(file): file.name for file in files}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"{folder}: files of several kinds for {split} ({', '.join(kinds.values())}); keep one kind"
-            )
-    return {split: found[split] for split in ("train", "dev", "test") if split in found}
-
-
-def _check_layout(file: Path) -> None:
-    columns = column_names(file)
-    required, _ = LAYOUTS["mteb"]
-    if not set(required) <= set(columns):
-        raise ValueError(
-            f"{file}: expected the columns {', '.join(required)}, found {', '.join(columns) or 'none'}. "
-            "Repositories of MTEB whose names end in -reranking hold such rows, those with corpus, queries and "
-            "qrels do not"
-        )
-
-
-def _prepare(
-    files: dict[str, list[Path]], out: Path, manifest: Manifest, dev_fraction: float, track: Track
-) -> Iterator[Written]:
-    for split, group in files.items():
+        splits.pop("dev", None)
+    for split in [split for split in ("train", "dev", "test") if split in splits]:
         share = dev_fraction if split == "train" else 0.0
         for name, low, high in (("dev", 0.0, share), (split, share, 1.0)):
             if low == high:
                 continue
-            options = {"source": [fingerprint(file) for file in group], "from": low, "to": high}
-            entry = manifest.part(name, options)
+            files = [*splits[split], *(file for group in tables.values() for file in group)]
+            made_of = {
+                "command": command,
+                "source": [fingerprint(file) for file in files],
+                "from": low,
+                "to": high,
+            }
             counts: Counter[str] = Counter()
-            merged = ReadCounts()
-            lists = _lists(group, low, high, counts, merged)
-            path = out / f"{name}.parquet"
-            first = next(lists, None)
-            if first is None:
-                remedy = " (choose a larger dev_fraction, or 0 for no dev split)" if high == share else ""
-                raise ValueError(f"{group[0]}: no list for {name}{remedy}")
-            write_lists(track(chain((first,), lists), name, None), path, unique=False)
-            for key in ("merged_items", "merged_queries", "repeated_queries"):
-                counts[key] = getattr(merged, key)
-            entry.update(complete=True, counts=dict(counts))
-            manifest.save()
-            yield Written(path, counts, SENTENCES)
+            before = finished(out, name, made_of, SENTENCES)
+            if before is None:
+                if tables:
+                    lists = _judged_lists(splits[split], _of_split(tables, split, folder), low, high, counts)
+                else:
+                    lists = _row_lists(splits[split], low, high, counts)
+                before = write_part(out, name, made_of, track(lists, name, None), counts, SENTENCES)
+            yield before
 
 
-def _lists(
-    files: Iterable[Path], low: float, high: float, counts: Counter[str], merged: ReadCounts
-) -> Iterator[RankingList]:
-    """Lists of the rows whose query hashes into [low, high)."""
+def _files(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """Files of "train", "dev" and "test" (rows, or judgements), and the other tables of the second layout."""
+    splits: dict[str, list[Path]] = {}
+    tables: dict[str, list[Path]] = {}
+    for file in sorted(folder.rglob("*")):
+        inner = file.relative_to(folder)
+        if (
+            any(part[0] == "." for part in inner.parts)
+            or not file.is_file()
+            or ending(file) not in ROW_ENDINGS
+        ):
+            continue
+        words = re.split(r"[^a-z_]+", str(inner).lower())
+        table = next((word for word in words if word in ("corpus", "queries", "top_ranked")), None)
+        split = _split(file, folder)
+        if table is not None:
+            tables.setdefault(table, []).append(file)
+        elif split is not None:
+            splits.setdefault(split, []).append(file)
+    if not splits:
+        raise ValueError(
+            f"{folder}: no file of a split; expected names such as train.jsonl.gz, validation.jsonl.gz or "
+            f"data/test-00000-of-00001.parquet (endings {', '.join(ROW_ENDINGS)})"
+        )
+    wanted = ("query-id", "corpus-id", "score") if tables else _ROWS
+    for name, files in (splits | tables).items():
+        kinds = {ending(file): file.name for file in files}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"{folder}: files of several kinds for {name} ({', '.join(kinds.values())}); keep one kind"
+            )
+    for file in (file for files in splits.values() for file in files):
+        columns = column_names(file)
+        if not {*wanted} <= {*columns}:
+            raise ValueError(
+                f"{file}: expected the columns {', '.join(wanted)}, found {', '.join(columns) or 'none'}"
+            )
+    if tables and not {"corpus", "queries"} <= tables.keys():
+        raise ValueError(
+            f"{folder}: expected files of a corpus and of queries, found {', '.join(tables)} alone"
+        )
+    return splits, tables
+
+
+def _split(file: Path, folder: Path) -> str | None:
+    """The first split name in a file's path below the folder."""
+    words = re.split(r"[^a-z]+", str(file.relative_to(folder)).lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), None)
+
+
+def _row_lists(files: Iterable[Path], low: float, high: float, counts: Counter[str]) -> Iterator[RankingList]:
+    """Lists of the rows whose first query text hashes into [low, high)."""
+    merged = ReadCounts()
     reader = ListReader("mteb", counts=merged)
     seen: dict[str, str] = {}
     for file in files:
         for row in read_rows(file):
-            queries = _texts(row, "query")
-            if not low <= fraction(queries[0] if queries else "", "dev") < high:
+            texts = {field: _texts(row, field) for field in _ROWS}
+            if not low <= fraction(next(iter(texts["query"]), ""), "dev") < high:
                 continue
-            cleaned = _clean(row, queries, counts)
-            if cleaned is None:
+            for name, field in (
+                ("blank_queries", "query"),
+                ("blank_items", "positive"),
+                ("blank_items", "negative"),
+            ):
+                counts[name] += texts[field].count("")
+                texts[field] = [text for text in texts[field] if text]
+            both = {*texts["positive"]} & {*texts["negative"]}
+            counts["both"] += len(both)
+            texts["negative"] = [text for text in texts["negative"] if text not in both]
+            if not texts["query"]:
                 continue
-            for one in reader.lists(cleaned):
-                if one.query_id in seen:
-                    raise row.error("query_id", f"id {one.query_id!r} occurs before, in {seen[one.query_id]}")
-                seen[one.query_id] = row.where
-                count_list(one, counts)
-                yield one
-
-
-def _clean(row: Row, queries: list[str], counts: Counter[str]) -> Row | None:
-    """The row with one-line texts, without blank ones and without negatives that are positives too."""
-    positive, negative = _texts(row, "positive"), _texts(row, "negative")
-    kept = []
-    for name, texts in (("blank_queries", queries), ("blank_items", positive), ("blank_items", negative)):
-        counts[name] += texts.count("")
-        kept.append([text for text in texts if text])
-    queries, positive, negative = kept
-    both = set(positive) & set(negative)
-    counts["both"] += len(both)
-    negative = [text for text in negative if text not in both]
-    if queries and not (positive and negative):
-        counts["one_sided"] += 1
-    if not (queries and positive and negative):
-        return None
-    return replace(row, values={**row.values, "query": queries, "positive": positive, "negative": negative})
+            if not (texts["positive"] and texts["negative"]):
+                counts["one_sided"] += 1
+                continue
+            for ranking_list in reader.lists(replace(row, values={**row.values, **texts})):
+                before = seen.setdefault(ranking_list.query_id, row.where)
+                if before != row.where:
+                    raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
+                yield ranking_list
+    for name in ("merged_items", "merged_queries", "repeated_queries"):
+        counts[name] += getattr(merged, name)
 
 
 def _texts(row: Row, field: str) -> list[str]:
@@ -191,3 +214,61 @@ def _texts(row: Row, field: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
         raise row.error(field, f"expected a text or a list of texts, got {type(value).__name__}")
     return [one_line(text) for text in values]
+
+
+def _of_split(tables: Mapping[str, Sequence[Path]], split: str, folder: Path) -> dict[str, Sequence[Path]]:
+    """The files of each table that name the split, or all where none does."""
+    return {
+        name: [file for file in files if _split(file, folder) == split] or files
+        for name, files in tables.items()
+    }
+
+
+def _judged_lists(
+    qrels: Iterable[Path], tables: Mapping[str, Sequence[Path]], low: float, high: float, counts: Counter[str]
+) -> Iterator[RankingList]:
+    """Lists of the judged queries whose text hashes into [low, high): the candidates of `top_ranked`, or else all
+    judged items. Memory holds the texts of the candidates, not the corpus."""
+    grades: dict[str, dict[str, float]] = {}
+    for row in (row for file in qrels for row in read_rows(file)):
+        of_query = grades.setdefault(row.identifier("query-id"), {})
+        item, grade = row.identifier("corpus-id"), row.scalar("score")
+        if of_query.setdefault(item, grade) != grade:
+            raise row.error("score", f"item {item!r} has the grade {of_query[item]:g} in an earlier row")
+    ranked = {
+        row.identifier("query-id"): row.identifiers("corpus-ids")
+        for file in tables.get("top_ranked", ())
+        for row in read_rows(file)
+    }
+    candidates = {
+        query_id: sorted({*ranked.get(query_id, of_query)}) for query_id, of_query in grades.items()
+    }
+    queries = _by_id(tables["queries"], candidates)
+    items = _by_id(tables["corpus"], {item for of_query in candidates.values() for item in of_query})
+    for query_id, ids in candidates.items():
+        query = queries.get(query_id)
+        if not low <= fraction(query or "", "dev") < high:
+            continue
+        if not query:
+            counts["unknown_queries" if query is None else "blank_queries"] += 1
+            continue
+        kept = [item for item in ids if items.get(item)]
+        blank = sum(item in items for item in ids) - len(kept)
+        counts.update(blank_items=blank, unknown_items=len(ids) - len(kept) - blank)
+        labels = tuple(grades[query_id].get(item, 0.0) for item in kept)
+        if not any(label > 0 for label in labels) or all(label > 0 for label in labels):
+            counts["one_sided"] += 1
+            continue
+        yield RankingList(query_id, query, tuple(kept), tuple(items[item] for item in kept), labels)
+
+
+def _by_id(files: Iterable[Path], wanted: Collection[str]) -> dict[str, str]:
+    """One-line texts of the wanted ids; the title where the text is blank."""
+    texts: dict[str, str] = {}
+    for row in (row for file in files for row in read_rows(file)):
+        identifier = row.identifier("_id" if "_id" in row.values else "id")
+        if identifier in wanted:
+            text = one_line(row.values.get("text") or "") or one_line(row.values.get("title") or "")
+            if texts.setdefault(identifier, text) != text:
+                raise row.error("text", f"id {identifier!r} has another text in an earlier row")
+    return texts

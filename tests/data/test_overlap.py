@@ -10,7 +10,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel, DistilBertConfig, ModernBertConfig, PretrainedConfig, T5Config
 
-from crossjem_pl.data.database import Database
 from crossjem_pl.data.overlap import (
     PAPER,
     EncoderShape,
@@ -211,19 +210,3 @@ def test_the_report_as_json(tokenizer: ShortTextTokenizer) -> None:
 
 def _with_speedup(report: OverlapReport, speedup: float) -> OverlapReport:
     return replace(report, rows=(*report.rows[:-1], replace(report.rows[-1], speedup=speedup)))
-
-
-@pytest.mark.parametrize(
-    "values", [np.random.default_rng(0).integers(0, 30, 500), np.linspace(-3, 5, 20) ** 3]
-)
-def test_summaries_agree_with_numpy(values: np.ndarray) -> None:
-    with Database({"numbers": "x DOUBLE"}) as database:
-        assert database.summary("x", "numbers") is None
-        for value in (None, *values.tolist()):
-            database.add("numbers", value)
-        found = database.summary("x", "numbers")
-    assert found is not None
-    assert found.mean == pytest.approx(values.mean())
-    expected = np.quantile(values, [0.05, 0.5, 0.95], method="inverted_cdf").tolist()
-    assert [found.p5, found.p50, found.p95] == expected
-    assert (found.count, found.smallest, found.largest) == (len(values), values.min(), values.max())

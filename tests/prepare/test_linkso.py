@@ -10,7 +10,7 @@ import pytest
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.linkso import prepare_linkso
-from crossjem_pl.prepare.report import Written
+from crossjem_pl.prepare.output import Written
 
 COSIDF = (
     "qid1\tqid2\tscore\tlabel\n"
@@ -29,8 +29,7 @@ def linkso(folder: Path, tag: str = "java", **files: str) -> Path:
         "qid2all": TITLES,
         "cosidf": COSIDF,
         "train_qid": "1\n2\n5\n",
-        "valid_qid": "3\r\n6\r\n",
-        "test_qid": "3\n7\n",
+        "test_qid": "3\r\n6\r\n7\r\n",
         **files,
     }
     (folder / tag).mkdir(parents=True, exist_ok=True)
@@ -40,7 +39,10 @@ def linkso(folder: Path, tag: str = "java", **files: str) -> Path:
 
 
 def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Written]:
-    return {w.path.stem: w for w in prepare_linkso(folder, out, **{"tags": ("java",), **options})}
+    return {
+        w.path.stem: w
+        for w in prepare_linkso(folder, out, **{"tags": ("java",), "dev_fraction": 0.0, **options})
+    }
 
 
 def lists(path: Path) -> list[RankingList]:
@@ -59,22 +61,32 @@ def test_splits_titles_and_counts(tmp_path: Path) -> None:
         ),
         RankingList("java-2", "größer 東京 ?", ("11",), ("sorting lists",), (0,)),
     ]
-    assert [one.query_id for one in lists(tmp_path / "out" / "dev.parquet")] == ["java-3"]
     assert [one.query_id for one in lists(tmp_path / "out" / "test.parquet")] == ["java-3", "java-7"]
-    train, dev = written["train"].counts, written["dev"].counts
+    train, test = written["train"].counts, written["test"].counts
     assert (train["untitled_items"], train["without_candidates"]) == (2, 1), "14 is blank, 15 has no line"
-    assert (dev["untitled_queries"], dev["also_in_test"]) == (1, 1)
-    assert "1 lists are test lists too" in str(written["dev"])
+    assert test["untitled_queries"] == 1
+    assert "1 questions left out, they have no title" in str(written["test"])
+    assert "dev" not in written
 
 
-def test_tags_are_joined_and_dev_can_come_from_train(tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", ["QID1 \tqid2\t Score\tlabel\n", "", "label\tscore\tqid2\tqid1\n"])
+def test_the_header_of_the_candidates_is_read_tolerantly(tmp_path: Path, header: str) -> None:
+    rows = [line.split("\t") for line in COSIDF.splitlines()[1:]]
+    if header.startswith("label"):
+        rows = [row[::-1] for row in rows]
+    text = header + "".join("\t".join(row) + "\n" for row in rows)
+    prepared(linkso(tmp_path / "plain"), tmp_path / "a")
+    prepared(linkso(tmp_path / "in", cosidf=text), tmp_path / "b")
+    assert lists(tmp_path / "a" / "train.parquet") == lists(tmp_path / "b" / "train.parquet")
+
+
+def test_tags_are_joined_and_dev_comes_from_train(tmp_path: Path) -> None:
     folder = linkso(tmp_path / "in")
     ids = range(100, 300)
     python = {
         "cosidf": "qid1\tqid2\tscore\tlabel\n" + "".join(f"{i}\t12\t0.5\t1\n" for i in (*ids, 3)),
         "qid2all": "12\tone\t\t\n3\tthree\t\t\n" + "".join(f"{i}\ttitle {i}\t\t\n" for i in ids),
         "train_qid": "".join(f"{i}\n" for i in ids),
-        "valid_qid": "3\n",
         "test_qid": "3\n",
     }
     linkso(folder, "python", **python)
@@ -89,7 +101,9 @@ def test_tags_are_joined_and_dev_can_come_from_train(tmp_path: Path) -> None:
     assert 30 < len(made["dev"]) < 90
     prepared(folder, tmp_path / "again", tags=("java", "python"), dev_fraction=0.3)
     assert lists(tmp_path / "again" / "dev.parquet") == lists(tmp_path / "out" / "dev.parquet")
-    with pytest.raises(ValueError, match="other options"):
+    again = prepared(folder, tmp_path / "out", tags=("java", "python"), dev_fraction=0.3)
+    assert all("was complete" in str(part) for part in again.values())
+    with pytest.raises(ValueError, match=r"made with dev_fraction=0.3, now it is 0.0"):
         prepared(folder, tmp_path / "out", tags=("java", "python"))
 
 
@@ -97,10 +111,9 @@ def test_tags_are_joined_and_dev_can_come_from_train(tmp_path: Path) -> None:
     ("files", "problem"),
     [
         (
-            {"cosidf": "1\t11\t0.4\t0\n"},
-            r"cosidf.txt, line 1: expected the header qid1 qid2 score label .*'1\\t11",
+            {"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\t1\n"},
+            "line 2: expected qid1 qid2 score label, found 3",
         ),
-        ({"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\t1\n"}, "line 2: expected 4 fields .*found 3"),
         ({"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\thigh\t1\n"}, "line 2: expected numbers"),
         (
             {"cosidf": COSIDF + "1\t11\t0.1\t0\n"},
@@ -112,11 +125,11 @@ def test_tags_are_joined_and_dev_can_come_from_train(tmp_path: Path) -> None:
         ({"train_qid": "1\n1\n"}, "train_qid.txt, line 2: id '1' occurs before, on line 1"),
         (
             {"train_qid": "1\n7\n"},
-            "train_qid.txt, line 2: question '7' is in java_test_qid.txt as well, line 2",
+            "train_qid.txt, line 2: question '7' is in java_test_qid.txt as well, line 3",
         ),
         ({"train_qid": "1 7\n"}, "expected one question id"),
         ({"test_qid": "\n"}, "test_qid.txt: the file has no question ids"),
-        ({"train_qid": "5\n"}, r"train.parquet: there are no lists to write"),
+        ({"train_qid": "5\n"}, "train.parquet: there are no lists to write; 1 questions"),
     ],
 )
 def test_malformed_files_are_named(tmp_path: Path, files: dict[str, str], problem: str) -> None:
@@ -127,13 +140,11 @@ def test_malformed_files_are_named(tmp_path: Path, files: dict[str, str], proble
 def test_missing_files_are_told_with_those_that_are_there(tmp_path: Path) -> None:
     folder = linkso(tmp_path / "in")
     (folder / "java" / "java_cosidf.txt").rename(folder / "java" / "candidates.txt")
-    with pytest.raises(
-        FileNotFoundError, match=r"java_cosidf.txt.*java_valid_qid.txt or .*found in .*candidates"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"java_cosidf.txt.*found in .*candidates"):
         prepared(folder, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="LinkSO folder not found"):
         prepared(tmp_path / "none", tmp_path / "out")
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match=r"in \[0, 1\)"):
         prepared(folder, tmp_path / "out", dev_fraction=1.0)
     with pytest.raises(ValueError, match="distinct"):
         prepared(folder, tmp_path / "out", tags=())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.sources import FileSource
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare import msmarco
+from crossjem_pl.prepare.collection import TitleStore
 from crossjem_pl.prepare.msmarco import TITLES, prepare_titles
-from crossjem_pl.prepare.report import Written
-from crossjem_pl.prepare.titles import TitleStore
+from crossjem_pl.prepare.output import Written
 from tests.prepare.tiny_collection import register, title, write_gzip
 
 numbers = itertools.count()
@@ -84,10 +84,7 @@ def test_every_part_from_the_official_candidates(tmp_path: Path, dataset: str) -
     assert train["q2"].query == "lamp", "no carriage return of CRLF"
     assert train["q2"].labels == (0, 0), "no relevant item is put in unasked"
     assert train["q3"].query == "東京 hotel"
-    assert sorted(p.name for p in (out / "train.parquet").iterdir()) == [
-        "part-00000.parquet",
-        "part-00001.parquet",
-    ]
+    assert len(list((out / "train.parquet").glob("*.parquet"))) == 2
     counts = dict(written["train.parquet"].counts)
     expected = {
         "lists": 3,
@@ -145,44 +142,48 @@ def test_hdct_folder_with_ranks_and_dev_rows_with_texts(tmp_path: Path, dataset:
     assert lists(tmp_path / "out" / "dev.parquet")["d1"].item_ids == ("D2", "D0", "D1")
 
 
-def test_a_cut_off_run_goes_on_and_a_complete_one_is_left_alone(
+def test_the_usual_file_of_documents(tmp_path: Path, dataset: str) -> None:
+    rows = [f"D{i}\thttp://page/{i}\t{title(i).replace(chr(9), ' ')}\tThe body of {i}.\n" for i in range(40)]
+    (tmp_path / "msmarco-docs.tsv").write_text("".join(rows), encoding="utf-8")
+    prepared(tmp_path / "a", dataset, parts=("train",))
+    prepared(tmp_path / "b", dataset, parts=("train",), documents=tmp_path / "msmarco-docs.tsv")
+    assert lists(tmp_path / "a" / "train.parquet") == lists(tmp_path / "b" / "train.parquet")
+    (tmp_path / "msmarco-docs.tsv").write_text("D0\ta title\n")
+    with pytest.raises(
+        ValueError, match=r"msmarco-docs.tsv, line 1: expected id, url, title and body between tabs, found 2"
+    ):
+        prepared(tmp_path / "c", dataset, parts=("train",), documents=tmp_path / "msmarco-docs.tsv")
+
+
+def test_a_cut_off_run_goes_on_and_complete_parts_are_left_alone(
     tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = prepared(tmp_path / "whole", dataset, parts=("train",), lists_per_shard=1)["train.parquet"]
-    out = tmp_path / "out"
-    real = msmarco.write_lists
-    made: list[str] = []
+    options: dict[str, Any] = {"parts": ("dev", "train"), "lists_per_shard": 1}
+    whole = prepared(tmp_path / "whole", dataset, **options)
+    out, choose = tmp_path / "out", msmarco._choose
 
-    def failing(*arguments: Any, **options: Any) -> int:
-        if len(made) == 2:
+    def failing(items: Sequence[str], part: Any) -> dict[str, str]:
+        if "lamp" in part.queries.values() and "D5" in items and len(items) == 4:
             raise KeyboardInterrupt
-        made.append(arguments[1].name)
-        return real(*arguments, **options)
+        return choose(items, part)
 
-    monkeypatch.setattr(msmarco, "write_lists", failing)
+    monkeypatch.setattr(msmarco, "_choose", failing)
     with pytest.raises(KeyboardInterrupt):
-        prepared(out, dataset, parts=("train",), lists_per_shard=1)
-    assert not (out / "train.parquet").exists(), "an incomplete part has no final name"
+        prepared(out, dataset, **options)
+    with pytest.raises(ValueError, match="not complete"):
+        lists(out / "train.parquet")
+    monkeypatch.setattr(msmarco, "_choose", choose)
     store = (out / TITLES).stat().st_mtime_ns
-    (out / "train.parquet.partial" / ".part-00002.parquet.1.aa.tmp").write_bytes(b"cut off")
-    made.clear()
-    again = prepared(out, dataset, parts=("train",), lists_per_shard=1)["train.parquet"]
-    assert made == ["part-00002.parquet"], "finished shards are not written again"
-    assert again.counts == whole.counts
-    assert "2 shards were there" in str(again)
+    again = prepared(out, dataset, **options)
+    assert "was complete" in str(again["dev.parquet"])
+    assert again["train.parquet"].counts == whole["train.parquet"].counts
     assert lists(out / "train.parquet") == lists(tmp_path / "whole" / "train.parquet")
-    assert [p.name for p in (out / "train.parquet").iterdir() if p.name[0] == "."] == []
     assert (out / TITLES).stat().st_mtime_ns == store, "titles are written once"
-
-    made.clear()
-    assert "was complete" in str(prepared(out, dataset, parts=("train",), lists_per_shard=1)["train.parquet"])
-    assert made == []
-    assert "dev.parquet" in prepared(out, dataset, parts=("dev",), lists_per_shard=1), "other parts are added"
 
 
 def test_other_options_in_the_same_folder_are_refused(tmp_path: Path, dataset: str) -> None:
     prepared(tmp_path / "out", dataset, parts=("train",))
-    with pytest.raises(ValueError, match=r"other options \(depth was 10 and is 5\)"):
+    with pytest.raises(ValueError, match="made with depth=10, now it is 5"):
         prepared(tmp_path / "out", dataset, parts=("train",), depth=5)
     (tmp_path / "empty.tsv").write_text("")
     with pytest.raises(ValueError, match="run is empty"):
@@ -199,16 +200,16 @@ def test_other_options_in_the_same_folder_are_refused(tmp_path: Path, dataset: s
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("q1\tD1\t1\nq1\tD1\t2\n", r"run.tsv, line 2: query 'q1' has item 'D1' before"),
+        ("q1\tD1\t1\nq1\tD1\t2\n", r"run.tsv, line 2.*'D1'"),
         (
             "q1\tD1\t1\nq2\tD1\t1\nq1\tD2\t2\n",
-            r"line 3: query 'q1' stands at .*line 1 already.*sort -s -k1,1",
+            r"line 3, .*query 'q1' began at .*line 1 already.*sort -s -k1,1",
         ),
         ("q1\tD1\n", "line 1: not a line of a run; understood"),
         ("q1\tD1\t1\nq1\tD2\n", "line 2: malformed"),
         ("q1\tD1\tfirst\n", "line 1: not a line of a run"),
         ("", "run is empty"),
-        ("q1\tD900\t1\n", "no list can be made; .*no such document"),
+        ("q1\tD900\t1\n", "there are no lists to write; .*no such document"),
     ],
 )
 def test_a_bad_run_is_named_with_its_line(tmp_path: Path, dataset: str, text: str, problem: str) -> None:
@@ -263,7 +264,7 @@ def test_arguments_that_do_not_go_together(
             {**DEV, "queries": "d1\tdev\tquery\n"},
             "cannot read the queries .*expected 2 fields, got 3.*queries.gz",
         ),
-        ({**DEV, "scoreddocs": "d1 Q0 D1 1 0.5 x\nd1 Q0 D1 2 0.4 x\n"}, "record 2: query 'd1' has item 'D1'"),
+        ({**DEV, "scoreddocs": "d1 Q0 D1 1 0.5 x\nd1 Q0 D1 2 0.4 x\n"}, "record 2.*'D1'"),
         ({**DEV, "scoreddocs": ""}, "no candidates"),
         ({"queries": "d1\tq\n", "qrels": "d1 0 D0 1\n"}, "has no candidates"),
     ],
@@ -279,7 +280,7 @@ def test_truncated_documents_leave_no_store(tmp_path: Path, dataset: str) -> Non
     packed.write_bytes(packed.read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"cannot read the documents .*EOFError.*docs\.trec\.gz"):
         prepared(tmp_path / "out", dataset, parts=("dev",))
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["manifest.json"]
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_without_a_connection_it_says_what_to_download(tmp_path: Path) -> None:
@@ -314,18 +315,9 @@ def test_the_title_store_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
         TitleStore.build(tmp_path / "t.sqlite", "c", [])
     assert list(tmp_path.iterdir()) == []
     TitleStore.build(tmp_path / "t.sqlite", "c", [(f"D{i}", "" if i % 3 else f"t{i}") for i in range(1200)])
-    with TitleStore(tmp_path / "t.sqlite", "c") as store:
-        assert (store.documents, store.blank) == (1200, 800)
-        assert store.get([f"D{i}" for i in range(1300)]) == {
-            f"D{i}": "" if i % 3 else f"t{i}" for i in range(1200)
-        }
+    with closing(TitleStore(tmp_path / "t.sqlite", "c")) as store:
+        titles = store.get([f"D{i}" for i in range(1300)])
+    assert titles == {f"D{i}": "" if i % 3 else f"t{i}" for i in range(1200)}
     (tmp_path / "text.sqlite").write_text("not a database, but long enough to look at " * 40)
     with pytest.raises(ValueError, match="not a store of titles"):
         TitleStore(tmp_path / "text.sqlite", "c")
-
-
-def test_a_damaged_manifest_is_named(tmp_path: Path, dataset: str) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(["no"]))
-    with pytest.raises(ValueError, match=r"manifest.json: not the manifest"):
-        prepared(tmp_path / "out", dataset, parts=("dev",))

@@ -12,9 +12,8 @@ import pytest
 
 from crossjem_pl.data.formats import content_id, read_lists
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.hub import dataset_folder
-from crossjem_pl.prepare.report import Written
-from crossjem_pl.prepare.reranking import prepare_reranking, split_files
+from crossjem_pl.prepare.output import Written
+from crossjem_pl.prepare.reranking import dataset_folder, prepare_reranking
 
 ROW = {"query": "mount an ISO", "positive": ["mounting ISO images"], "negative": ["burn an ISO", "format"]}
 
@@ -78,7 +77,7 @@ def test_dev_is_the_validation_split_or_a_part_of_train(tmp_path: Path) -> None:
     assert not parts["train"] & parts["dev"]
     assert 4 < len(parts["dev"]) < 35, "5%"
     assert set(prepared(folder, tmp_path / "b", dev_fraction=0)) == {"train", "test"}
-    with pytest.raises(ValueError, match=r"no list for dev \(choose a larger"):
+    with pytest.raises(ValueError, match=r"dev.parquet: there are no lists to write"):
         prepared(folder, tmp_path / "c", dev_fraction=1e-9)
     jsonl(folder / "validation.jsonl", ROW)
     prepared(folder, tmp_path / "d")
@@ -96,13 +95,63 @@ def test_parquet_shards_below_folders(tmp_path: Path) -> None:
     ):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame([{**ROW, "query": name}]).to_parquet(tmp_path / "in" / name)
-    files = split_files(tmp_path / "in")
-    assert {split: [p.name for p in paths] for split, paths in files.items()} == {
-        "train": ["0000.parquet"],
-        "test": ["test-00000-of-00002.parquet", "test-00001-of-00002.parquet"],
-    }
     prepared(tmp_path / "in", tmp_path / "out", dev_fraction=0)
-    assert len(lists(tmp_path / "out" / "test.parquet")) == 2
+    assert [one.query for one in lists(tmp_path / "out" / "test.parquet")] == [
+        "data/test-00000-of-00002.parquet",
+        "data/test-00001-of-00002.parquet",
+    ]
+    assert len(lists(tmp_path / "out" / "train.parquet")) == 1
+
+
+JUDGED = {
+    "corpus": [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(("one", " ", "three", "four"))],
+    "queries": [{"_id": "q1", "text": "first\tquery"}, {"_id": "q2", "text": "second"}, {"_id": "q3", "text": " "}],
+    "qrels": [{"query-id": q, "corpus-id": d, "score": s} for q, d, s in
+              (("q1", "d2", 2), ("q1", "d0", 0), ("q2", "d3", 1), ("q3", "d0", 1), ("q4", "d0", 1), ("q1", "d9", 0))],
+    "top_ranked": [{"query-id": "q1", "corpus-ids": ["d3", "d2", "d1", "d9"]},
+                   {"query-id": "q2", "corpus-ids": ["d3"]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("top_ranked", [True, False])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_corpus_queries_and_judgements(tmp_path: Path, kind: str, top_ranked: bool) -> None:
+    names = {"corpus": "corpus/test-00000-of-00001", "queries": "queries/test-00000-of-00001"}
+    names |= {"qrels": "data/test-00000-of-00001", "top_ranked": "top_ranked/test-00000-of-00001"}
+    if kind == "jsonl":
+        names = {"corpus": "corpus", "queries": "queries", "qrels": "qrels/test", "top_ranked": "top_ranked"}
+    for table, rows in JUDGED.items():
+        path = tmp_path / "in" / f"{names[table]}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if table == "top_ranked" and not top_ranked:
+            continue
+        if kind == "parquet":
+            pd.DataFrame(rows).to_parquet(path)
+        else:
+            jsonl(path, *rows)
+    written = prepared(tmp_path / "in", tmp_path / "out")
+    (one,) = lists(tmp_path / "out" / "test.parquet")
+    if top_ranked:
+        assert one == RankingList("q1", "first query", ("d2", "d3"), ("three", "four"), (2, 0))
+    else:
+        assert one == RankingList("q1", "first query", ("d0", "d2"), ("one", "three"), (0, 2))
+    counts = written["test"].counts
+    assert [counts[name] for name in ("one_sided", "blank_queries", "unknown_queries", "unknown_items")] == [
+        1
+    ] * 4
+
+
+def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
+    for table in ("corpus", "queries"):
+        jsonl(tmp_path / "in" / f"{table}.jsonl", *JUDGED[table])
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row.values())) for row in JUDGED["qrels"])]
+    (tmp_path / "in" / "qrels").mkdir()
+    (tmp_path / "in" / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    prepared(tmp_path / "in", tmp_path / "out")
+    assert [one.query_id for one in lists(tmp_path / "out" / "test.parquet")] == ["q1"]
+    (tmp_path / "in" / "queries.jsonl").unlink()
+    with pytest.raises(ValueError, match="expected files of a corpus and of queries, found corpus alone"):
+        prepared(tmp_path / "in", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +194,8 @@ def test_truncated_gzip_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-500])
     with pytest.raises(ValueError, match=r"test.jsonl.gz: gzip data cut off"):
         prepared(tmp_path / "in", tmp_path / "out")
-    assert not (tmp_path / "out" / "test.parquet").exists()
+    with pytest.raises(ValueError, match="not complete"):
+        lists(tmp_path / "out" / "test.parquet")
 
 
 def test_hub_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
