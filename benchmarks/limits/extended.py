@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crossjem_pl.data.formats import content_id
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.sparse.words import Words
+from crossjem_pl.rankers.sparse.bm25 import Words
 
 __all__ = [
     "LEAST_RELEVANT",

@@ -12,8 +12,7 @@ import torch
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.sparse.bm25 import BM25Method
-from crossjem_pl.rankers.sparse.words import Words
+from crossjem_pl.rankers.sparse.bm25 import BM25Method, Words
 from tests.conftest import example_lists
 
 CORPUS = ("red shoes", "red red boots", "blue shoes for kids", "a couch", "red running shoes for men", "lamp")

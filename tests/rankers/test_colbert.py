@@ -91,7 +91,9 @@ def test_skip_words(folder: str) -> None:
     item = [RankingList.from_texts("shoes", ["red, shoes."])]
     assert skipping.collate(item).items.groups[0]["used"].sum() == 4  # [CLS] red shoes [SEP]
     assert keeping.collate(item).items.groups[0]["used"].sum() == 6
-    assert skipping.collate([RankingList.from_texts("red, shoes.", ["a"])]).queries.groups[0]["used"].sum() == 32
+    assert (
+        skipping.collate([RankingList.from_texts("red, shoes.", ["a"])]).queries.groups[0]["used"].sum() == 32
+    )
 
 
 def test_cached_items_take_one_vector_per_token(folder: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from crossjem_pl.rankers.dual.vectors import TextRows
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
@@ -18,6 +17,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InBatchInfoNCE, info_nce
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, Side
+from crossjem_pl.rankers.dual.vectors import TextRows
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.rankers import public_models
 from tests.rankers.cases import CASES, LIMITS

@@ -1,11 +1,14 @@
-"""BM25 with corpus statistics: the lexical baseline that every trained ranker has to beat."""
+"""BM25 with corpus statistics, the lexical baseline that every trained ranker has to beat; and words of a text."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -15,13 +18,55 @@ from torch import Tensor
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, item_mask, register
-from crossjem_pl.rankers.sparse.words import Words
 
-__all__ = ["BM25", "BM25Method", "WordBatch"]
+__all__ = ["BM25", "BM25Method", "WordBatch", "Words"]
 
 BM25Method = Literal["lucene", "robertson", "atire", "bm25l", "bm25+"]
 
+_IDF: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "lucene": lambda n, documents: torch.log1p((documents - n + 0.5) / (n + 0.5)),
+    "robertson": lambda n, documents: torch.log(((documents - n + 0.5) / (n + 0.5)).clamp(min=1)),
+    "atire": lambda n, documents: torch.log(documents / n),
+    "bm25l": lambda n, documents: torch.log((documents + 1) / (n + 0.5)),
+    "bm25+": lambda n, documents: torch.log((documents + 1) / n),
+}
 _VOCABULARY = "vocabulary.json"
+_WORD = re.compile(r"\w+")
+_ENGLISH = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+    "this to was will with"
+)
+
+
+class Words:
+    """Lower-cased runs of letters, digits and underscores (Unicode `\\w+`), in the order of the text.
+
+    "C++ vs. C#" is `c, vs, c`: punctuation is no word, one letter is one. A text without any has no words.
+
+    Args:
+        stopwords: words to leave out; "en" for 33 English ones; None leaves none out.
+        stemmer: language of a Snowball stemmer ("english", "german", ...), applied after the stopwords; None
+            keeps words as they are.
+
+    Raises:
+        ImportError: if a stemmer is asked for and PyStemmer is not installed.
+        ValueError: on an unknown name of stopwords.
+        KeyError: if PyStemmer does not know the language.
+    """
+
+    def __init__(
+        self, stopwords: Literal["en"] | Sequence[str] | None = None, stemmer: str | None = None
+    ) -> None:
+        self.stopwords = _stopwords(stopwords)
+        self.stemmer = stemmer
+        if stemmer is not None:
+            _stem_words(stemmer)  # a missing package or language is told now, not in a worker
+
+    def __call__(self, text: str) -> list[str]:
+        words: list[str] = _WORD.findall(text.lower())
+        if self.stopwords:
+            words = [word for word in words if word not in self.stopwords]
+        return words if self.stemmer is None else _stem_words(self.stemmer)(words)
 
 
 @dataclass
@@ -65,7 +110,8 @@ class BM25(Ranker):
     | bm25l | log((N + 1) / (n + 0.5)) | (k1 + 1) (c' + delta) / (k1 + c' + delta), c' = c k1 / K |
     | bm25+ | log((N + 1) / n) | (k1 + 1) c / (c + K) + delta |
 
-    These are the definitions of the bm25s library, and on the items of the corpus the scores are its scores.
+    These are the definitions of the bm25s library, and on the items of the corpus the scores are its scores. It
+    scores only what it has indexed, which is why it is not used here.
     Items that are not of the corpus are scored with the corpus's statistics; a word that the corpus does not
     have counts only in the items that have it, with n = 1.
 
@@ -167,18 +213,16 @@ class BM25(Ranker):
 
     def forward(self, batch: WordBatch) -> Tensor:
         frequency, documents, average = self._statistics(batch)
-        known = frequency > 0
-        weight = batch.term_count * self._idf(frequency.clamp(min=1), documents[batch.term_list])
+        weight = batch.term_count * _IDF[self.method](frequency.clamp(min=1), documents[batch.term_list])
         relative = (batch.item_words / average.clamp(min=1e-9)[:, None]).flatten()
-        absent = self._saturation(torch.zeros_like(batch.hit_count), torch.ones_like(batch.hit_count))
-        gain = self._saturation(batch.hit_count, relative[batch.hit_slot]) - absent
-        scores = torch.zeros_like(relative).index_add(0, batch.hit_slot, weight[batch.hit_term] * gain)
-        if self.method in ("bm25l", "bm25+"):  # the share of the words that an item lacks
-            nothing = weight.new_zeros(1)
-            share = weight * known * self._saturation(nothing, nothing + 1)
-            constant = weight.new_zeros(len(documents)).index_add(0, batch.term_list, share)
-            scores = scores + constant.repeat_interleave(batch.item_mask.shape[1])
-        return scores.view(batch.item_mask.shape).masked_fill(~batch.item_mask, 0.0)
+        # what an item gets for a word of the corpus that it lacks: nothing but for bm25l and bm25+
+        absent = self._saturation(weight.new_zeros(()), weight.new_ones(()))
+        gain = weight[batch.hit_term] * (self._saturation(batch.hit_count, relative[batch.hit_slot]) - absent)
+        least = weight.new_zeros(len(documents)).index_add(
+            0, batch.term_list, weight * (frequency > 0) * absent
+        )
+        scores = torch.zeros_like(relative).index_add(0, batch.hit_slot, gain).view(batch.item_mask.shape)
+        return (scores + least[:, None]).masked_fill(~batch.item_mask, 0.0)
 
     def save_assets(self, folder: str) -> dict[str, Any]:
         text = json.dumps(list(self._ids), ensure_ascii=False, indent=0)
@@ -207,24 +251,12 @@ class BM25(Ranker):
         if not int(self.documents):
             documents = batch.item_mask.sum(dim=1).float()
             return batch.own_frequency.float(), documents, batch.item_words.sum(dim=1) / documents
-        row = batch.term_id.clamp(min=0)
-        if len(self.document_frequency):
-            frequency = self.document_frequency[row].masked_fill(batch.term_id < 0, 0)
-        else:
-            frequency = torch.zeros_like(row)
+        table = torch.cat(
+            [self.document_frequency, self.document_frequency.new_zeros(1)]
+        )  # the last: unknown words
+        frequency = table[batch.term_id]
         documents = self.documents.float().expand(len(batch.item_mask))
         return frequency.float(), documents, self.word_total / documents
-
-    def _idf(self, n: Tensor, documents: Tensor) -> Tensor:
-        if self.method == "lucene":
-            return torch.log1p((documents - n + 0.5) / (n + 0.5))
-        if self.method == "robertson":
-            return torch.log(((documents - n + 0.5) / (n + 0.5)).clamp(min=1))
-        if self.method == "atire":
-            return torch.log(documents / n)
-        if self.method == "bm25l":
-            return torch.log((documents + 1) / (n + 0.5))
-        return torch.log((documents + 1) / n)
 
     def _saturation(self, count: Tensor, relative: Tensor) -> Tensor:
         """tf of the table, `relative` = item length over average length."""
@@ -236,3 +268,22 @@ class BM25(Ranker):
         if self.method in ("lucene", "robertson"):
             return saturated
         return (k1 + 1) * saturated + (self.delta if self.method == "bm25+" else 0.0)
+
+
+def _stopwords(given: Literal["en"] | Sequence[str] | None) -> frozenset[str]:
+    if given is None:
+        return frozenset()
+    if isinstance(given, str):
+        if given != "en":
+            raise ValueError(f"stopwords must be 'en', a list of words or None, got {given!r}")
+        return frozenset(_ENGLISH.split())
+    return frozenset(word.lower() for word in given)
+
+
+@cache
+def _stem_words(language: str) -> Callable[[list[str]], list[str]]:
+    try:
+        module: Any = importlib.import_module("Stemmer")
+    except ImportError as error:
+        raise ImportError("stemmer needs PyStemmer: pip install PyStemmer") from error
+    return module.Stemmer(language).stemWords

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from crossjem_pl.hashing import text_key
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, item_mask, register
-from crossjem_pl.rankers.sparse.hashing import Hashes, combined, word_hash
-from crossjem_pl.rankers.sparse.words import Words
+from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, into_slots, item_mask, register
+from crossjem_pl.rankers.sparse.bm25 import Words
+from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
-__all__ = ["MEB", "FeatureBatch"]
-
-
-class _Grams(NamedTuple):
-    """Hashed n-grams of some texts, text after text: uint64 [grams] and int64 [texts], how many each has."""
-
-    hashes: Hashes
-    counts: Ints
-
-
-@dataclass
-class FeatureBatch(Batch):
-    """The binary features that are on, by group and item.
-
-    Args:
-        features: int64 [features], rows of the embedding table.
-        offsets: int64 [groups * I], where the features of each (group, item) begin, group after group.
-        item_slot: int64 [I], place of each item in the flattened [lists, max_items].
-    """
-
-    features: Tensor
-    offsets: Tensor
-    item_slot: Tensor
+__all__ = ["MEB"]
 
 
 @register
@@ -92,30 +72,37 @@ class MEB(Ranker):
         self.groups = 2 * ngrams + ngrams**2
         self.network = nn.Sequential(nn.Linear(self.groups * width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
-    def collate(self, lists: Sequence[RankingList]) -> FeatureBatch:
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
         mask = item_mask(lists)
         queries, cut_queries = self._grams([one.query for one in lists], self.max_query_words)
         items, cut_items = self._grams([text for one in lists for text in one.items], self.max_item_words)
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-        of_item = [_taken(grams, list_of_item) for grams in queries]
+        of_item = [grams.take(list_of_item) for grams in queries]
         groups = [*of_item, *items, *(_crossed(q, i) for q in of_item for i in items)]
         rows, counts = zip(*(self._buckets(grams, salt) for salt, grams in enumerate(groups)), strict=True)
         sizes = np.concatenate(counts)
-        return FeatureBatch(
-            item_mask=mask,
-            truncated_items=cut_items,
-            truncated_queries=cut_queries,
-            features=torch.from_numpy(np.concatenate(rows)),
-            offsets=torch.from_numpy(np.cumsum(sizes) - sizes),
-            item_slot=torch.from_numpy(np.flatnonzero(mask.numpy().ravel())),
+        run = {"features": np.concatenate(rows), "offsets": np.cumsum(sizes) - sizes}
+        return Batch(
+            mask,
+            cut_items,
+            cut_queries,
+            runs=[{name: torch.from_numpy(value) for name, value in run.items()}],
+            slots=torch.from_numpy(np.flatnonzero(mask.numpy().ravel())),
         )
 
-    def forward(self, batch: FeatureBatch) -> Tensor:
-        with torch.autocast(batch.features.device.type, enabled=False):
-            sums = self.table(batch.features, batch.offsets).view(self.groups, len(batch.item_slot), -1)
-            scores = self.network(sums.transpose(0, 1).flatten(1))[:, 0].float()
-        flat = torch.zeros(batch.item_mask.numel(), dtype=torch.float32, device=scores.device)
-        return flat.index_copy(0, batch.item_slot, scores).view(batch.item_mask.shape)
+    def forward(self, batch: Batch) -> Tensor:
+        return into_slots([self._scores(**run) for run in batch.runs], batch.slots, batch.item_mask)
+
+    def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
+        """float32 [items], from the binary features that are on.
+
+        Args:
+            features: int64 [features], rows of the embedding table.
+            offsets: int64 [groups * items], where the features of each (group, item) begin, group after group.
+        """
+        with torch.autocast(features.device.type, enabled=False):
+            sums = self.table(features, offsets).view(self.groups, len(offsets) // self.groups, -1)
+            return self.network(sums.transpose(0, 1).flatten(1))[:, 0].float()
 
     def save_assets(self, folder: str) -> dict[str, Any]:
         return {}
@@ -124,50 +111,51 @@ class MEB(Ranker):
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
         return cls(**init_args)
 
-    def _grams(self, texts: list[str], limit: int) -> tuple[list[_Grams], int]:
-        """The n-grams of every text for n = 1 to `ngrams`, and how many texts were cut to `limit` words."""
-        rows = [[word_hash(word) for word in self.words(text)] for text in texts]
-        truncated = sum(len(row) > limit for row in rows)
-        words = np.array([value for row in rows for value in row[:limit]], dtype=np.uint64)
-        lengths = np.array([min(len(row), limit) for row in rows], dtype=np.int64)
-        ends = np.repeat(np.cumsum(lengths), lengths)
-        grams = [_Grams(words, lengths)]
-        hashes = words
+    def _grams(self, texts: list[str], limit: int) -> tuple[list[Ragged], int]:
+        """Hashed n-grams of every text for n = 1 to `ngrams`, and how many texts were cut to `limit` words."""
+        rows = [np.array([word_hash(word) for word in self.words(text)], dtype=np.int64) for text in texts]
+        words, truncated = Ragged.from_rows(rows).cut(limit)
+        ends = np.repeat(words.starts + words.lengths, words.lengths)
+        grams, hashes = [words], words.values
         for n in range(2, self.ngrams + 1):
-            hashes = combined(hashes[: max(len(words) - n + 1, 0)], words[n - 1 :])
+            hashes = combined(hashes[: max(len(words.values) - n + 1, 0)], words.values[n - 1 :])
             inside = np.arange(len(hashes)) + n <= ends[: len(hashes)]
-            grams.append(_Grams(hashes[inside], np.maximum(lengths - n + 1, 0)))
+            grams.append(Ragged(hashes[inside], np.maximum(words.lengths - n + 1, 0)))
         return grams, truncated
 
-    def _buckets(self, grams: _Grams, salt: int) -> tuple[Ints, Ints]:
+    def _buckets(self, grams: Ragged, salt: int) -> tuple[Ints, Ints]:
         """The distinct rows of each text's features, and how many there are of each text."""
-        text = np.repeat(np.arange(len(grams.counts)), grams.counts)
-        row = (combined(grams.hashes, salt) % np.uint64(self.buckets)).astype(np.int64)
-        keys = np.unique(text * self.buckets + row)
-        return keys % self.buckets, np.bincount(keys // self.buckets, minlength=len(grams.counts))
+        row = (combined(grams.values, salt).view(np.uint64) % np.uint64(self.buckets)).astype(np.int64)
+        keys = np.unique(grams.row_of * self.buckets + row)
+        return keys % self.buckets, np.bincount(keys // self.buckets, minlength=len(grams.lengths))
 
 
-def _taken(grams: _Grams, index: Ints) -> _Grams:
-    """The n-grams of the texts at `index`, repeats allowed."""
-    counts = grams.counts[index]
-    return _Grams(grams.hashes[_places(grams.counts, index)], counts)
-
-
-def _crossed(first: _Grams, second: _Grams) -> _Grams:
-    """Every pair (n-gram of text i of `first`, n-gram of text i of `second`)."""
-    counts = first.counts * second.counts
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    length = np.repeat(second.counts, counts)
-    start_first = np.repeat(np.cumsum(first.counts) - first.counts, counts)
-    start_second = np.repeat(np.cumsum(second.counts) - second.counts, counts)
-    return _Grams(
-        combined(first.hashes[start_first + within // length], second.hashes[start_second + within % length]),
-        counts,
+def _crossed(first: Ragged, second: Ragged) -> Ragged:
+    """Every pair (n-gram of text i of `first`, n-gram of text i of `second`), hashed."""
+    pairs = Ragged(
+        np.empty(int((first.lengths * second.lengths).sum()), np.int64), first.lengths * second.lengths
     )
+    row, place = pairs.row_of, pairs.position_of
+    a = first.values[first.starts[row] + place // second.lengths[row]]
+    b = second.values[second.starts[row] + place % second.lengths[row]]
+    return Ragged(combined(a, b), pairs.lengths)
 
 
-def _places(counts: Ints, index: Ints) -> Ints:
-    """Flat places of the values of the rows at `index`."""
-    chosen = counts[index]
-    starts = (np.cumsum(counts) - counts)[index]
-    return np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(int(chosen.sum()))
+@lru_cache(maxsize=1 << 20)
+def word_hash(word: str) -> int:
+    """A signed 64-bit hash of a word, the same in every process."""
+    return text_key(word)
+
+
+def combined(first: Ints, second: Ints | int) -> Ints:
+    """A hash of each ordered pair, int64 [n]; `combined(a, b)` and `combined(b, a)` differ."""
+    other = np.asarray(second, dtype=np.int64).view(np.uint64)
+    return _mixed(first.view(np.uint64) + _mixed(other ^ np.uint64(0x9E3779B97F4A7C15))).view(np.int64)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every bit depends on every bit."""
+    values = np.atleast_1d(values)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
