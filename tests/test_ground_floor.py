@@ -28,13 +28,19 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
     with replacing(path) as stream:
         stream.write(b"first")
         assert not path.exists()
-    for broken in (replacing, replacing_path):
-        with pytest.raises(KeyboardInterrupt), broken(path) as target:
-            if isinstance(target, Path):
-                target.write_bytes(b"second")
-            else:
-                target.write(b"second")
+
+    def broken(with_path: bool) -> None:
+        if with_path:
+            with replacing_path(path) as temporary:
+                temporary.write_bytes(b"second")
+                raise KeyboardInterrupt
+        with replacing(path) as stream:
+            stream.write(b"second")
             raise KeyboardInterrupt
+
+    for with_path in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            broken(with_path)
     assert path.read_bytes() == b"first"
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(ValueError, match="got a folder"), replacing(tmp_path):

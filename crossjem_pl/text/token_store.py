@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pandas.util import hash_array
 
+from crossjem_pl.hashing import content_sha256
 from crossjem_pl.text.ragged import Ints, Ragged
 from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer
 
@@ -216,7 +216,7 @@ def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:
     """SHA-256 of all that decides the token ids of a text: normalisation, splitting, model and added tokens."""
     whole = json.loads(tokenizer.hf.backend_tokenizer.to_str())
     parts = {name: whole.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return content_sha256(json.dumps(parts, sort_keys=True))
 
 
 class _Builder:
