@@ -75,7 +75,7 @@ class RankingList:
         groups = PairGroups()
         for number, (query, item, *numbers) in enumerate(pairs, 1):
             groups.add(f"pair {number}", query, item, **dict(zip(("label", "score"), numbers, strict=False)))
-        return [one for _, one in groups]
+        return [ranking_list for _, ranking_list in groups]
 
     @classmethod
     def from_pandas(
@@ -113,7 +113,7 @@ class RankingList:
         groups = PairGroups()
         for number, values in enumerate(zip(*columns.values(), strict=True), 1):
             groups.add(f"row {number}", **dict(zip(columns, values, strict=True)))
-        return [one for _, one in groups]
+        return [ranking_list for _, ranking_list in groups]
 
     def select(self, positions: Sequence[int]) -> RankingList:
         """The same query with the items at `positions`, in that order."""

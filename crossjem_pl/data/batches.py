@@ -54,14 +54,14 @@ def collate_lists(lists: Sequence[RankingList], ranker: Ranker, items_left_out: 
         inputs=inputs,
         labels=_numbers(lists, "labels", inputs.item_mask.shape[1]),
         scores=_numbers(lists, "scores", inputs.item_mask.shape[1]),
-        query_ids=[one.query_id for one in lists],
-        item_ids=[one.item_ids for one in lists],
+        query_ids=[ranking_list.query_id for ranking_list in lists],
+        item_ids=[ranking_list.item_ids for ranking_list in lists],
         items_left_out=items_left_out,
     )
 
 
 def _numbers(lists: Sequence[RankingList], field: str, width: int) -> Tensor | None:
-    rows = [getattr(one, field) for one in lists]
+    rows = [getattr(ranking_list, field) for ranking_list in lists]
     if all(row is None for row in rows):
         return None
     out = torch.zeros(len(rows), width)
