@@ -18,7 +18,7 @@ __all__ = ["ClickMetrics", "click_metrics"]
 
 @dataclass(frozen=True)
 class ClickMetrics:
-    """What `click_metrics` found; rates over all queries together.
+    """What `click_metrics` found; rates over all queries together, NaN where there is nothing to count.
 
     Args:
         k: items shown per query at the most.
@@ -34,55 +34,34 @@ class ClickMetrics:
     unknown: tuple[str, ...]
 
     @property
-    def click_rate(self) -> float:
-        """Clicks per shown item; NaN if nothing is shown."""
-        return self._ratio("clicks", "shown")
+    def rates(self) -> dict[str, float]:
+        """Clicks and good clicks (those that are no quick-backs) per shown item, and the share of quick-backs.
 
-    @property
-    def good_click_rate(self) -> float:
-        """Good clicks (those that are no quick-backs) per shown item; NaN if nothing is shown."""
-        return self._ratio("good_clicks", "shown")
-
-    @property
-    def quick_back_rate(self) -> float:
-        """Share of the clicks that are quick-backs; NaN without clicks.
-
-        The figure of the CROSS-JEM paper's A/B test ("users who close the ad quickly, indicating
+        The last is the figure of the CROSS-JEM paper's A/B test ("users who close the ad quickly, indicating
         non-relevance", appendix G).
         """
-        return self._ratio("quick_backs", "clicks")
+        pairs = {"click_rate": ("clicks", "shown"), "good_click_rate": ("good_clicks", "shown")}
+        pairs["quick_back_rate"] = ("quick_backs", "clicks")
+        totals = self.per_query.sum()
+        return {n: float(totals[a] / totals[b]) if totals[b] else math.nan for n, (a, b) in pairs.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: the rates (None where not defined), k, number of queries, the two lists of ids."""
-        rates = {name: getattr(self, name) for name in ("click_rate", "good_click_rate", "quick_back_rate")}
-        return {
-            "k": self.k,
-            **{name: None if math.isnan(rate) else rate for name, rate in rates.items()},
-            "queries": len(self.per_query),
-            "missing": list(self.missing),
-            "unknown": list(self.unknown),
-        }
+        rates = {name: None if math.isnan(rate) else rate for name, rate in self.rates.items()}
+        ids = {"missing": list(self.missing), "unknown": list(self.unknown)}
+        return {"k": self.k, **rates, "queries": len(self.per_query), **ids}
 
     def to_markdown(self) -> str:
         """A table of the rates, and a line for queries that are missing or unknown."""
-        lines = [
-            f"| simulated clicks on the first {self.k} | rate |",
-            "| --- | ---: |",
-            f"| clicks per shown item | {self.click_rate:.4f} |",
-            f"| good clicks per shown item | {self.good_click_rate:.4f} |",
-            f"| quick-backs per click | {self.quick_back_rate:.4f} |",
-            "",
-            f"{len(self.per_query)} queries, {self.per_query['shown'].mean():.1f} items shown on average.",
-        ]
+        names = ("clicks per shown item", "good clicks per shown item", "quick-backs per click")
+        rows = [f"| {name} | {rate:.4f} |" for name, rate in zip(names, self.rates.values(), strict=True)]
+        shown = f"{len(self.per_query)} queries, {self.per_query['shown'].mean():.1f} items shown on average."
+        lines = [f"| simulated clicks on the first {self.k} | rate |", "| --- | ---: |", *rows, "", shown]
         if self.missing:
             lines.append(f"{len(self.missing)} of them are missing from the run: nothing is shown for them.")
         if self.unknown:
             lines.append(f"{len(self.unknown)} queries of the run have no list and are left out.")
         return "\n".join(lines) + "\n"
-
-    def _ratio(self, part: str, whole: str) -> float:
-        total = float(self.per_query[whole].sum())
-        return float(self.per_query[part].sum()) / total if total else math.nan
 
 
 def click_metrics(
@@ -120,11 +99,20 @@ def click_metrics(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     rows: dict[str, tuple[float, float, float]] = {}
-    for one in lists:
-        if one.query_id in rows:
-            raise ValueError(f"list {one.query_id!r} occurs more than once")
-        shown = _shown(one, run.get(one.query_id, {}), k)
-        rows[one.query_id] = _expected(shown) if sessions is None else _drawn(shown, sessions, seed)
+    for ranking_list in lists:
+        query = ranking_list.query_id
+        if query in rows:
+            raise ValueError(f"list {query!r} occurs more than once")
+        shown = _shown(ranking_list, run.get(query, {}), k)
+        if sessions is None:
+            relevance = () if shown is None else shown.scores or ()
+            clicks = [click_probability(r) for r in relevance]
+            back = sum(click * quick_back_probability(r) for click, r in zip(clicks, relevance, strict=True))
+            rows[query] = (len(relevance), sum(clicks), back)
+        else:
+            drawn = list(simulate_sessions([] if shown is None else [shown], sessions, seed))
+            counts = (sum(sum(one.clicks) for one in drawn), sum(sum(one.quick_backs) for one in drawn))
+            rows[query] = (0 if shown is None else len(shown), counts[0] / sessions, counts[1] / sessions)
     if not rows:
         raise ValueError("there are no lists")
     missing = tuple(query for query in rows if not run.get(query))
@@ -138,35 +126,17 @@ def click_metrics(
     return ClickMetrics(k, table, missing, tuple(sorted(query for query in run if query not in rows)))
 
 
-def _shown(one: RankingList, scores: Mapping[str, float], k: int) -> RankingList | None:
+def _shown(ranking_list: RankingList, scores: Mapping[str, float], k: int) -> RankingList | None:
     """The list cut to what is shown; None where that is nothing."""
-    if one.scores is None:
-        raise ValueError(
-            f"list {one.query_id!r}, field 'scores': clicks need the items' relevance, it has none"
-        )
-    for i, score in enumerate(one.scores):
+    name = f"list {ranking_list.query_id!r}"
+    if ranking_list.scores is None:
+        raise ValueError(f"{name}, field 'scores': clicks need the items' relevance, it has none")
+    for i, score in enumerate(ranking_list.scores):
         if not 0 <= score <= 1:
-            raise ValueError(
-                f"list {one.query_id!r}, field 'scores', position {i}: {score} is outside [0, 1]"
-            )
-    places = {item: place for place, item in enumerate(one.item_ids)}
+            raise ValueError(f"{name}, field 'scores', position {i}: {score} is outside [0, 1]")
+    positions = {item: position for position, item in enumerate(ranking_list.item_ids)}
     first = rank_items(scores)[:k]
-    strange = next((item for item in first if item not in places), None)
-    if strange is not None:
-        raise ValueError(f"list {one.query_id!r} has no item {strange!r}, which the run ranks")
-    return one.select([places[item] for item in first]) if first else None
-
-
-def _expected(shown: RankingList | None) -> tuple[float, float, float]:
-    relevance = () if shown is None else shown.scores or ()
-    clicks = [click_probability(r) for r in relevance]
-    back = sum(click * quick_back_probability(r) for click, r in zip(clicks, relevance, strict=True))
-    return len(relevance), sum(clicks), back
-
-
-def _drawn(shown: RankingList | None, sessions: int, seed: int) -> tuple[float, float, float]:
-    clicks = back = 0
-    for session in simulate_sessions([] if shown is None else [shown], sessions, seed):
-        clicks += sum(session.clicks)
-        back += sum(session.quick_backs)
-    return 0 if shown is None else len(shown), clicks / sessions, back / sessions
+    unknown = next((item for item in first if item not in positions), None)
+    if unknown is not None:
+        raise ValueError(f"{name} has no item {unknown!r}, which the run ranks")
+    return ranking_list.select([positions[item] for item in first]) if first else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import ir_measures
 import numpy as np
@@ -23,35 +23,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from crossjem_pl.data.formats import ranked
-from crossjem_pl.evaluation.classification import (
-    Kind,
-    accuracies_at,
-    accuracies_at_recall,
-    auc_roc,
-    auc_roc_per_list,
-    positives,
-)
+from crossjem_pl.evaluation.classification import Accuracies, Pairs, Share
 from crossjem_pl.evaluation.metrics import compute, is_vectorised, parse_measures, tie_order
-from crossjem_pl.evaluation.threshold import threshold_at_recall
 
 __all__ = ["Evaluation", "PairMeasure", "evaluate_run", "rank_items"]
 
 _BLOCK = 1024
 """Lists that are padded to one width at a time."""
-
-
-class PairMeasure(Measure):
-    """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries."""
-
-    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float) -> tuple[Tensor, float]:
-        """Values per list, float64 [lists], NaN where not defined, and the pooled value, NaN likewise.
-
-        Args:
-            scores, labels: [lists, items].
-            mask: bool [lists, items].
-            rel: lowest label of a positive.
-        """
-        raise NotImplementedError
 
 
 _AUC_PARAMS = {"rel": ParamInfo(dtype=int, default=1, desc="lowest relevance of a positive")}
@@ -62,72 +40,47 @@ _ACCURACY_PARAMS = {
 }
 
 
-class _AUC(PairMeasure):
-    """Area under the ROC curve, see `auc_roc`."""
+class PairMeasure(Measure):
+    """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries.
 
-    __name__ = "AUC"
-    NAME = __name__
-    SUPPORTED_PARAMS = _AUC_PARAMS
-
-    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float) -> tuple[Tensor, float]:
-        pooled = auc_roc(scores, labels, mask, rel=rel)
-        return auc_roc_per_list(scores, labels, mask, rel=rel), float(pooled)
-
-
-class _Accuracy(PairMeasure):
-    """An accuracy at the threshold that keeps a percentage of the positives, see `accuracies_at_recall`.
-
-    `threshold='query'`: each query has its own, from its own positives. `threshold='run'`: all have one, that
-    of `threshold_at_recall`.
+    `AUC` see `Pairs.auc`; the accuracies (share of the positives that are kept, of the negatives that are dropped, of
+    all items that are either) are those at the threshold that keeps a percentage of the positives: each query has its
+    own, or `threshold='run'`, all have one.
     """
 
-    AT_PARAM = "keep"
-    SUPPORTED_PARAMS = _ACCURACY_PARAMS
-    kind: ClassVar[Kind]
-
     def validate_params(self) -> None:
-        if "keep" not in self.params:
+        if "keep" in self.SUPPORTED_PARAMS and "keep" not in self.params:
             raise ValueError(f"say which percentage of the positives is kept, as in {self.NAME}@80")
         super().validate_params()
 
-    def pairs(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float) -> tuple[Tensor, float]:
+    def values(self, pairs: Pairs) -> tuple[Tensor, float]:
+        """Values per list, float64 [lists], NaN where not defined, and the pooled value, NaN likewise."""
+        if self.NAME == "AUC":
+            return pairs.auc_per_list(), pairs.auc()
         keep = self["keep"] / 100
         if self["threshold"] == "query":
-            found = accuracies_at_recall(scores, labels, mask, keep, rel=rel)
-        elif positives(scores, labels, mask, rel).any():
-            threshold = threshold_at_recall(scores, labels, mask, keep, rel=rel)
-            found = accuracies_at(scores, labels, mask, threshold, rel=rel)
-        else:  # there is no such threshold
-            found = accuracies_at(scores, labels, mask, math.nan, rel=rel)
-        return found.per_list(self.kind), found.pooled(self.kind)
+            threshold: Tensor | float = pairs.recall_thresholds(keep)
+        else:
+            threshold = pairs.threshold_at_recall(keep) if pairs.positive.any() else math.nan
+        share = _SHARES[str(self.NAME)](pairs.accuracies(threshold))
+        return share.per_list, share.pooled
 
 
-class _PosAcc(_Accuracy):
-    """Share of the positives that are kept."""
-
-    __name__ = "PosAcc"
-    NAME = __name__
-    kind = "positive"
-
-
-class _NegAcc(_Accuracy):
-    """Share of the negatives that are dropped."""
-
-    __name__ = "NegAcc"
-    NAME = __name__
-    kind = "negative"
+_SHARES: dict[str, Callable[[Accuracies], Share]] = {
+    "PosAcc": lambda found: found.positive,
+    "NegAcc": lambda found: found.negative,
+    "Acc": lambda found: found.overall,
+}
 
 
-class _Acc(_Accuracy):
-    """Share of all items that are kept positives or dropped negatives."""
-
-    __name__ = "Acc"
-    NAME = __name__
-    kind = "overall"
+def _register(name: str, params: dict[str, ParamInfo], at: str | None) -> None:
+    fields = {"__name__": name, "NAME": name, "SUPPORTED_PARAMS": params}
+    register(type(name, (PairMeasure,), fields | ({} if at is None else {"AT_PARAM": at}))())
 
 
-for _measure in (_AUC(), _PosAcc(), _NegAcc(), _Acc()):
-    register(_measure)
+_register("AUC", _AUC_PARAMS, None)
+for _name in _SHARES:
+    _register(_name, _ACCURACY_PARAMS, "keep")
 
 
 @dataclass(frozen=True)
@@ -258,8 +211,8 @@ def evaluate_run(
                 values[name].update(zip(block, row.tolist(), strict=True))
     for name, measure in measures.items():
         if isinstance(measure, PairMeasure):
-            rel = measure.params.get("rel", relevant_from)
-            per_list, pooled[name] = measure.pairs(*_tensors(run, qrels, evaluated), rel)
+            pairs = Pairs(*_tensors(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
+            per_list, pooled[name] = measure.values(pairs)
             values[name].update(zip(evaluated, per_list.tolist(), strict=True))
         elif not is_vectorised(measure):
             values[name].update(_with_ir_measures(measure, run, qrels, evaluated, relevant_from))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,98 +11,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 import crossjem_pl
-from crossjem_pl.evaluation.classification import (
-    Accuracies,
-    Kind,
-    accuracies_at,
-    accuracies_at_recall,
-    auc_roc,
-    auc_roc_per_list,
-    positives,
-)
+from crossjem_pl.evaluation.classification import Accuracies, Pairs
 from crossjem_pl.evaluation.significance import bootstrap_interval
 from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.threshold import Rule, StoredThreshold, pass_limits
 
-__all__ = [
-    "choose_threshold",
-    "threshold_at_precision",
-    "threshold_at_recall",
-]
-
-_ROUNDING = 1e-9
-_KINDS: tuple[Kind, ...] = ("positive", "negative", "overall")
-
-
-def threshold_at_recall(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    keep: float = 0.8,
-    *,
-    per: Literal["list", "pair"] = "list",
-    rel: float = 1,
-) -> float:
-    """The highest threshold for all lists that keeps the share `keep` of the positives.
-
-    The share is the mean over the lists that have positives of the kept share of each (`per="list"`: every
-    query weighs the same), or the share of all positive pairs (`per="pair"`). The threshold lies half-way to
-    the next lower score of any item, so that the last bits of a score, which change with the batch and the
-    machine, decide nothing.
-
-    Args:
-        scores, labels: [lists, items].
-        mask: bool [lists, items].
-
-    Raises:
-        ValueError: if `keep` is not above 0 and at most 1, if there is no positive, and as in `auc_roc`.
-    """
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep must be above 0 and at most 1, got {keep}")
-    positive = positives(scores, labels, mask, rel)
-    count = positive.sum(dim=1, keepdim=True)
-    if not count.any():
-        raise ValueError(f"no item has a label of at least {rel:g}, so there is nothing to keep")
-    of = count * (count > 0).sum() if per == "list" else count.sum().expand_as(count)
-    share = (1 / of.double()).expand(scores.shape)[positive]
-    values, order = scores.float()[positive].sort(descending=True)
-    reached = share[order].cumsum(dim=0) >= keep - _ROUNDING
-    return _below(float(values[int(reached.int().argmax())]), scores.float()[mask])
-
-
-def threshold_at_precision(
-    scores: Tensor, labels: Tensor, mask: Tensor, precision: float = 0.9, *, rel: float = 1
-) -> float:
-    """The lowest threshold for all lists at which `precision` of the kept (query, item) pairs are positive.
-
-    Precision is no monotone function of the threshold: above the one returned it may fall short again. The
-    threshold lies half-way to the next lower score, as in `threshold_at_recall`.
-
-    Args:
-        scores, labels: [lists, items].
-        mask: bool [lists, items].
-
-    Raises:
-        ValueError: if `precision` is not above 0 and at most 1, if no threshold reaches it (names the best
-            that can be had), and as in `auc_roc`.
-    """
-    if not 0 < precision <= 1:
-        raise ValueError(f"precision must be above 0 and at most 1, got {precision}")
-    positive = positives(scores, labels, mask, rel)
-    values, order = scores.float()[mask].sort(descending=True)
-    if not len(values):
-        raise ValueError("there are no items")
-    right = positive[mask][order].cumsum(dim=0).double()
-    found = right / torch.arange(1, len(values) + 1, device=values.device)
-    last_of_ties = torch.ones_like(order, dtype=torch.bool)
-    last_of_ties[:-1] = values[:-1] > values[1:]
-    reached = (last_of_ties & (found >= precision - _ROUNDING)).nonzero()
-    if not len(reached):
-        best = float(found[last_of_ties].max())
-        raise ValueError(f"no threshold has a precision of {precision:g}; the best of any is {best:.4f}")
-    return _below(float(values[int(reached[-1])]), values)
+__all__ = ["choose_threshold"]
 
 
 def choose_threshold(
@@ -131,7 +46,7 @@ def choose_threshold(
     | `kept_share`, `_low`, `_high` | kept share of a list's positives, mean over the lists that have some |
     | `precision`, `_low`, `_high` | positive share of the kept items of all lists; interval of the linearised ratio |
     | `{positive,negative,overall}_accuracy` | over all pairs; `..._per_list` mean over lists |
-    | `own_{positive,negative,overall}_accuracy`, `..._per_list` | rule "keep" only: with `accuracies_at_recall` |
+    | `own_{positive,negative,overall}_accuracy`, `..._per_list` | rule "keep" only: at `recall_thresholds` |
     | `auc`, `auc_per_list` | over all pairs; mean over the lists where it is defined |
     | `items_per_list`, `kept_per_list` | means over all lists |
     | `lists_left_empty` | share of all lists of which nothing is kept |
@@ -162,23 +77,21 @@ def choose_threshold(
             f"{with_positives} of {len(lists)} lists have an item with a label of at least {relevant_from:g}; "
             "a threshold needs 2 at the least: one list says nothing about others"
         )
-    padded = pad_sequence([row.float() for row in scores], batch_first=True)
-    labels = pad_sequence([torch.tensor(one.labels, dtype=torch.float64) for one in lists], batch_first=True)
-    mask = pad_sequence([torch.ones(len(one), dtype=torch.bool) for one in lists], batch_first=True)
-    if rule == "keep":
-        threshold = threshold_at_recall(padded, labels, mask, target, rel=relevant_from)
-    elif rule == "precision":
-        threshold = threshold_at_precision(padded, labels, mask, target, rel=relevant_from)
-    else:
+    pairs = Pairs(
+        pad_sequence([row.float() for row in scores], batch_first=True),
+        pad_sequence([torch.tensor(one.labels, dtype=torch.float64) for one in lists], batch_first=True),
+        pad_sequence([torch.ones(len(one), dtype=torch.bool) for one in lists], batch_first=True),
+        relevant_from,
+    )
+    if rule not in ("keep", "precision"):
         raise ValueError(f"rule must be 'keep' or 'precision', got {rule!r}")
-    found = accuracies_at(padded, labels, mask, threshold, rel=relevant_from)
+    threshold = pairs.threshold_at_recall(target) if rule == "keep" else pairs.threshold_at_precision(target)
+    found = pairs.accuracies(threshold)
     figures = _shares(found, seed) | _accuracies(found, "")
     if rule == "keep":
-        own = accuracies_at_recall(padded, labels, mask, target, rel=relevant_from)
-        figures |= _accuracies(own, "own_")
-    figures["auc"] = float(auc_roc(padded, labels, mask, rel=relevant_from))
-    figures["auc_per_list"] = float(auc_roc_per_list(padded, labels, mask, rel=relevant_from).nanmean())
-    figures["items_per_list"] = float(mask.sum() / len(lists))
+        figures |= _accuracies(pairs.accuracies(pairs.recall_thresholds(target)), "own_")
+    figures |= {"auc": pairs.auc(), "auc_per_list": float(pairs.auc_per_list().nanmean())}
+    figures["items_per_list"] = float(pairs.mask.sum() / len(lists))
     figures["kept_per_list"] = float(found.kept.double().mean())
     figures["lists_left_empty"] = float((found.kept == 0).double().mean())
     return StoredThreshold(
@@ -188,11 +101,11 @@ def choose_threshold(
         float(relevant_from),
         len(lists),
         len(lists) - with_positives,
-        int(found.positives.sum()),
-        int(found.negatives.sum()),
+        int(found.positive.total.sum()),
+        int(found.negative.total.sum()),
         {name: None if math.isnan(value) else value for name, value in figures.items()},
         data,
-        _lists_sha256(lists),
+        content_sha256(repr((one.query_id, one.query, one.item_ids, one.items, one.labels)) for one in lists),
         weights_sha256(ranker),
         crossjem_pl.__version__,
         score_precision,
@@ -200,41 +113,29 @@ def choose_threshold(
     )
 
 
-def _below(kept: float, values: Tensor) -> float:
-    """Half-way from the lowest kept score to the next lower finite one of `values`; `kept` if there is none."""
-    lower = values[(values < kept) & values.isfinite()]
-    return (kept + float(lower.max())) / 2 if len(lower) else kept
-
-
 def _shares(found: Accuracies, seed: int) -> dict[str, float]:
-    per_list = found.per_list("positive")
-    share = per_list[~per_list.isnan()].numpy()
+    """Kept share of the positives and precision, with intervals over lists."""
+    kept, right = (count.double().numpy() for count in (found.kept, found.positive.right))
+    share = found.positive.per_list.numpy()
+    share = share[~np.isnan(share)]
+    precision = precision_low = precision_high = math.nan
+    if kept.any():
+        precision = float(right.sum() / kept.sum())
+        linearised = (right - precision * kept) / kept.mean()
+        interval = np.add(precision, bootstrap_interval(linearised, seed=seed))
+        precision_low, precision_high = interval.clip(0, 1)
     low, high = bootstrap_interval(share, seed=seed)
-    kept, right = (n.double().numpy() for n in (found.kept, found.kept_positives))
-    figures = {
+    return {
         "kept_share": float(share.mean()),
         "kept_share_low": float(low),
         "kept_share_high": float(high),
-    }
-    if not kept.any():
-        return figures | dict.fromkeys(("precision", "precision_low", "precision_high"), math.nan)
-    precision = right.sum() / kept.sum()
-    low, high = np.clip(
-        precision + bootstrap_interval((right - precision * kept) / kept.mean(), seed=seed), 0, 1
-    )
-    return figures | {
-        "precision": float(precision),
-        "precision_low": float(low),
-        "precision_high": float(high),
+        "precision": precision,
+        "precision_low": float(precision_low),
+        "precision_high": float(precision_high),
     }
 
 
 def _accuracies(found: Accuracies, prefix: str) -> dict[str, float]:
-    pooled = {f"{prefix}{kind}_accuracy": found.pooled(kind) for kind in _KINDS}
-    return pooled | {f"{prefix}{kind}_accuracy_per_list": found.mean(kind) for kind in _KINDS}
-
-
-def _lists_sha256(lists: Sequence[RankingList]) -> str:
-    return content_sha256(
-        repr((one.query_id, one.query, one.item_ids, one.items, one.labels)) for one in lists
-    )
+    shares = {"positive": found.positive, "negative": found.negative, "overall": found.overall}
+    pooled = {f"{prefix}{kind}_accuracy": share.pooled for kind, share in shares.items()}
+    return pooled | {f"{prefix}{kind}_accuracy_per_list": share.mean for kind, share in shares.items()}

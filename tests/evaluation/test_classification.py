@@ -1,4 +1,4 @@
-"""AUC and accuracies against brute force and hand-worked values, and as metrics of a run."""
+"""AUC, thresholds and accuracies against brute force and hand-worked values, and as metrics of a run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from crossjem_pl.data.formats import write_qrels, write_run
-from crossjem_pl.evaluation import compare_runs
-from crossjem_pl.evaluation.classification import (
-    accuracies_at,
-    accuracies_at_recall,
-    auc_roc,
-    auc_roc_per_list,
-    recall_thresholds,
-)
+from crossjem_pl.evaluation.classification import Pairs
 from crossjem_pl.evaluation.measures import evaluate_run
-from crossjem_pl.evaluation.metrics import compute, tie_order
 
 Lists = list[list[tuple[float, float]]]
 
@@ -62,40 +53,34 @@ def brute_auc(pairs: list[tuple[float, float]]) -> float:
     return wins / (len(good) * len(bad)) if good and bad else math.nan
 
 
-# --- AUC ---------------------------------------------------------------------------------------------------
+def pairs_of(lists: Lists, rel: float = 1) -> Pairs:
+    return Pairs(*tensors(lists), rel=rel)
 
 
 def test_auc_is_the_share_of_pairs_in_order() -> None:
     lists = random_lists(200, seed=0)
-    batch = tensors(lists)
-    found = auc_roc_per_list(*batch)
-    assert found.dtype == torch.float64
+    pairs = pairs_of(lists)
     expected = [brute_auc(one) for one in lists]
     assert 20 < sum(map(math.isnan, expected)) < 150
-    assert found.tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
-    assert float(auc_roc(*batch)) == pytest.approx(
-        brute_auc([pair for one in lists for pair in one]), abs=1e-12
-    )
+    assert pairs.auc_per_list().dtype == torch.float64
+    assert pairs.auc_per_list().tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    assert pairs.auc() == pytest.approx(brute_auc([pair for one in lists for pair in one]), abs=1e-12)
 
 
-def test_auc_worked_by_hand() -> None:
-    # positives 0.8 and 0.4; negatives 0.6, 0.4: (1 + 1 + 0 + 1/2) / 4
-    batch = tensors([[(0.8, 1), (0.6, 0), (0.4, 1), (0.4, 0)]])
-    assert float(auc_roc(*batch)) == auc_roc_per_list(*batch).item() == 0.625
-
-
-def test_auc_takes_infinite_scores_and_asks_for_comparable_ones() -> None:
-    ends = tensors([[(math.inf, 1), (-math.inf, 0), (0, 0), (0, 1)], [(math.inf, 0), (math.inf, 1)]])
-    assert auc_roc_per_list(*ends).tolist() == [0.875, 0.5]
-    shifted = tensors([[(1.0, 1), (0.0, 0)], [(11.0, 1), (10.0, 0)]])
-    assert auc_roc_per_list(*shifted).tolist() == [1, 1]
-    assert float(auc_roc(*shifted)) == 0.75
-
-
-def test_auc_of_one_class_is_undefined() -> None:
-    batch = tensors([[(1.0, 1), (0.0, 1)], [(1.0, 1)]])
-    assert auc_roc_per_list(*batch).isnan().all()
-    assert auc_roc(*batch).isnan()
+@pytest.mark.parametrize(
+    ("lists", "per_list", "pooled"),
+    [
+        ([[(0.8, 1), (0.6, 0), (0.4, 1), (0.4, 0)]], [0.625], 0.625),  # (1 + 1 + 0 + 1/2) / 4
+        ([[(1.0, 1), (0.0, 0)], [(11.0, 1), (10.0, 0)]], [1, 1], 0.75),  # scores of different levels
+        ([[(math.inf, 1), (-math.inf, 0), (0, 0), (0, 1)]], [0.875], 0.875),
+        ([[(90.0, 1), (80.0, 0)]], [1], 1),  # whose sigmoids tie
+        ([[(1.0, 1), (0.0, 1)], [(1.0, 1)]], [math.nan] * 2, math.nan),
+    ],
+)
+def test_auc_worked_by_hand(lists: Lists, per_list: list[float], pooled: float) -> None:
+    pairs = pairs_of(lists)
+    assert pairs.auc_per_list().tolist() == pytest.approx(per_list, nan_ok=True)
+    assert pairs.auc() == pytest.approx(pooled, nan_ok=True)
 
 
 def test_auc_of_many_pairs_is_exact() -> None:
@@ -103,12 +88,7 @@ def test_auc_of_many_pairs_is_exact() -> None:
     labels = torch.randint(2, (300, 1000), generator=generator)
     scores = torch.rand(300, 1000, generator=generator) + labels
     mask = torch.ones_like(labels, dtype=torch.bool)
-    assert float(auc_roc(scores, labels, mask)) == 1, "every positive is above 1, every negative below"
-    assert float(auc_roc(-scores, labels, mask)) == 0
-    assert float(auc_roc(scores * 0, labels, mask)) == 0.5
-
-
-# --- accuracies --------------------------------------------------------------------------------------------
+    assert [Pairs(s, labels, mask).auc() for s in (scores, -scores, scores * 0)] == [1, 0, 0.5]
 
 
 def brute_accuracies(one: list[tuple[float, float]], keep: float) -> tuple[int, int, int, int]:
@@ -123,78 +103,111 @@ def brute_accuracies(one: list[tuple[float, float]], keep: float) -> tuple[int, 
 @pytest.mark.parametrize("keep", [0.05, 0.5, 0.7, 0.8, 1.0])
 def test_accuracies_at_recall_against_brute_force(keep: float) -> None:
     lists = random_lists(200, seed=1)
-    found = accuracies_at_recall(*tensors(lists), keep)
+    pairs = pairs_of(lists)
+    found = pairs.accuracies(pairs.recall_thresholds(keep))
     expected = [brute_accuracies(one, keep) for one in lists]
-    counts = (found.kept_positives, found.positives, found.dropped_negatives, found.negatives)
+    counts = (found.positive.right, found.positive.total, found.negative.right, found.negative.total)
     assert list(zip(*(c.tolist() for c in counts), strict=True)) == expected
     assert found.excluded == sum(positives == 0 for _, positives, _, _ in expected)
     kept, positives, dropped, negatives = (sum(column) for column in zip(*expected, strict=True))
-    assert found.pooled("positive") == pytest.approx(kept / positives)
-    assert found.pooled("positive") >= keep
-    assert found.pooled("negative") == pytest.approx(dropped / negatives)
-    assert found.pooled("overall") == pytest.approx((kept + dropped) / (positives + negatives))
+    assert found.positive.pooled == pytest.approx(kept / positives)
+    assert found.positive.pooled >= keep
+    assert found.negative.pooled == pytest.approx(dropped / negatives)
+    assert found.overall.pooled == pytest.approx((kept + dropped) / (positives + negatives))
     shares = [d / n for _, _, d, n in expected if n]
-    assert found.mean("negative") == pytest.approx(sum(shares) / len(shares))
+    assert found.negative.mean == pytest.approx(sum(shares) / len(shares))
     assert found.kept.tolist() == [k + n - d for k, _, d, n in expected]
 
 
 def test_accuracies_worked_by_hand() -> None:
     # 5 positives, 80% are 4: the threshold is 0.4, which a negative reaches too
     one = [(0.9, 1.0), (0.8, 1), (0.7, 0), (0.6, 1), (0.4, 1), (0.4, 0), (0.3, 0), (0.2, 1), (0.1, 0)]
-    batch = tensors([one, [(5.0, 0), (4.0, 0)]])
-    assert recall_thresholds(*batch).tolist() == pytest.approx([0.4, math.nan], nan_ok=True)
-    found = accuracies_at_recall(*batch)
-    assert [found.per_list(kind)[0].item() for kind in ("positive", "negative", "overall")] == [
-        0.8,
-        0.5,
-        6 / 9,
-    ]
-    assert [found.per_list(kind)[1].isnan().item() for kind in ("positive", "negative", "overall")] == [
-        True
-    ] * 3
+    pairs = pairs_of([one, [(5.0, 0), (4.0, 0)]])
+    assert pairs.recall_thresholds().tolist() == pytest.approx([0.4, math.nan], nan_ok=True)
+    found = pairs.accuracies(pairs.recall_thresholds())
+    for share, expected in ((found.positive, 0.8), (found.negative, 0.5), (found.overall, 6 / 9)):
+        assert share.per_list.tolist() == pytest.approx([expected, math.nan], nan_ok=True)
     assert found.excluded == 1
-    assert found.pooled("negative") == found.mean("negative") == 0.5
-
-
-def test_a_share_of_whole_items_is_not_rounded_up() -> None:
-    batch = tensors([[(float(n), 1.0) for n in range(10)]])
+    whole = pairs_of([[(float(n), 1.0) for n in range(10)]])
     for tenths in range(1, 11):
-        assert recall_thresholds(*batch, tenths / 10).item() == 10 - tenths
+        assert whole.recall_thresholds(tenths / 10).item() == 10 - tenths, "not rounded up"
+    levels = pairs_of([[(3.0, 0), (2.0, 1), (1.0, 2), (0.0, 1)]], rel=2)
+    assert (
+        levels.accuracies(levels.recall_thresholds(1.0)).negative.pooled
+        == levels.auc()
+        == pytest.approx(1 / 3)
+    )
 
 
 def test_one_threshold_for_all_counts_every_list() -> None:
-    batch = tensors([[(2.0, 1), (1.0, 0)], [(3.0, 0), (1.5, 0), (0.0, 0)]])
-    found = accuracies_at(*batch, 1.5)
+    pairs = pairs_of([[(2.0, 1), (1.0, 0)], [(3.0, 0), (1.5, 0), (0.0, 0)]])
+    found = pairs.accuracies(1.5)
     assert (found.excluded, found.kept.tolist()) == (0, [1, 2])
-    assert found.pooled("negative") == 0.5
-    assert found.mean("negative") == pytest.approx((1 + 1 / 3) / 2)
-    assert found.mean("positive") == 1
-    other = accuracies_at(*batch, torch.tensor([1.5, math.nan]))
-    assert (other.excluded, other.negatives.tolist()) == (1, [1, 0])
+    assert found.negative.pooled == 0.5
+    assert found.negative.mean == pytest.approx((1 + 1 / 3) / 2)
+    other = pairs.accuracies(torch.tensor([1.5, math.nan]))
+    assert (other.excluded, other.negative.total.tolist()) == (1, [1, 0])
 
 
-def test_labels_and_levels_of_relevance() -> None:
-    batch = tensors([[(3.0, 0), (2.0, 1), (1.0, 2), (0.0, 1)]])
-    assert accuracies_at_recall(*batch, 1.0, rel=2).pooled("negative") == pytest.approx(1 / 3)
-    assert float(auc_roc(*batch, rel=2)) == pytest.approx(1 / 3)
+def kept_share(lists: Lists, threshold: float) -> float:
+    good = [one for one in ([score for score, label in one if label >= 1] for one in lists) if one]
+    return sum(sum(s >= threshold for s in one) / len(one) for one in good) / len(good)
+
+
+def precision(lists: Lists, threshold: float) -> float:
+    kept = [label >= 1 for one in lists for score, label in one if score >= threshold]
+    return sum(kept) / len(kept)
+
+
+@pytest.mark.parametrize("keep", [0.01, 0.5, 0.8, 1.0])
+def test_the_highest_threshold_that_keeps_the_share(keep: float) -> None:
+    lists = random_lists(60, seed=4)
+    found = pairs_of(lists).threshold_at_recall(keep)
+    every = {score for one in lists for score, _ in one}
+    higher, lower = [score for score in every if score > found], [score for score in every if score < found]
+    assert kept_share(lists, found) >= keep - 1e-9
+    assert kept_share(lists, sorted(higher)[1]) < keep
+    # half-way between two scores, so that rounding decides nothing
+    assert not lower or found == (min(higher) + max(lower)) / 2
+
+
+@pytest.mark.parametrize("wanted", [0.5, 0.6, 0.8])
+def test_the_lowest_threshold_with_the_precision(wanted: float) -> None:
+    lists = [[(score + 9 * (label >= 1), label) for score, label in one] for one in random_lists(60, seed=5)]
+    found = pairs_of(lists).threshold_at_precision(wanted)
+    assert precision(lists, found) >= wanted - 1e-9
+    for score in {score for one in lists for score, _ in one}:
+        if score < found - 1e-6:
+            assert precision(lists, score - 1e-6) < wanted
+
+
+def test_thresholds_worked_by_hand() -> None:
+    pairs = pairs_of([[(4.0, 1), (3.0, 0), (2.0, 1), (1.0, 1), (1.0, 0), (0.0, 0)]])
+    # precisions 1/1, 1/2, 2/3, 3/5, 3/6
+    assert [pairs.threshold_at_precision(share) for share in (0.6, 0.65, 1.0)] == [0.5, 1.5, 3.5]
+    assert [pairs.threshold_at_recall(share) for share in (0.5, 1.0)] == [1.5, 0.5]
+    queries = pairs_of([[(9.0, 1.0)] * 8, [(1.0, 1.0)], [(5.0, 0.0)]])
+    assert [queries.threshold_at_recall(share) for share in (0.5, 0.8)] == [7, 1], (
+        "every query weighs the same"
+    )
 
 
 def test_bad_input_is_named() -> None:
-    scores, labels, mask = tensors([[(1.0, 1), (0.0, 0)]])
-    with pytest.raises(ValueError, match=r"\[lists, items\]"):
-        auc_roc(scores, labels[:, :1], mask)
-    with pytest.raises(ValueError, match="bool"):
-        auc_roc_per_list(scores, labels, mask.long())
+    scores, labels, mask = tensors([[(4.0, 0), (3.0, 1), (3.0, 0)]])
+    pairs = Pairs(scores, labels, mask)
     with pytest.raises(ValueError, match="list 0 of the batch has a NaN"):
-        auc_roc(scores * math.nan, labels, mask)
+        Pairs(scores * math.nan, labels, mask)
     with pytest.raises(ValueError, match=r"threshold must be a number or \[1\], got \(2,\)"):
-        accuracies_at(scores, labels, mask, torch.zeros(2))
-    for keep in (0, -1, 1.1, math.nan):
-        with pytest.raises(ValueError, match="keep must be above 0 and at most 1"):
-            accuracies_at_recall(scores, labels, mask, keep)
+        pairs.accuracies(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"no threshold has a precision of 0\.5; the best of any is 0\.3333"):
+        pairs.threshold_at_precision(0.5)
+    with pytest.raises(ValueError, match="no item has a label of at least 2"):
+        Pairs(scores, labels, mask, rel=2).threshold_at_recall()
+    for share in (0, 1.5, math.nan):
+        for function in (pairs.recall_thresholds, pairs.threshold_at_recall, pairs.threshold_at_precision):
+            with pytest.raises(ValueError, match="must be above 0 and at most 1"):
+                function(share)
 
-
-# --- as metrics of a run -----------------------------------------------------------------------------------
 
 NAMES = ["RR", "AUC", "PosAcc@80", "NegAcc@80", "Acc@80", "NegAcc(threshold='run')@80", "AUC(rel=2)"]
 
@@ -211,20 +224,23 @@ def test_a_run_has_values_per_query_and_over_all_pairs() -> None:
     lists = random_lists(100, seed=2)
     run, qrels = as_run(lists)
     found = evaluate_run(run, qrels, NAMES)
-    batch = tensors(lists)
-    own = accuracies_at_recall(*batch)
-    expected = {"AUC": auc_roc_per_list(*batch), "PosAcc@80": own.per_list("positive")}
-    expected |= {"NegAcc@80": own.per_list("negative"), "Acc@80": own.per_list("overall")}
+    pairs = pairs_of(lists)
+    own = pairs.accuracies(pairs.recall_thresholds())
+    expected = {"AUC": pairs.auc_per_list(), "PosAcc@80": own.positive.per_list}
+    expected |= {"NegAcc@80": own.negative.per_list, "Acc@80": own.overall.per_list}
     for name, values in expected.items():
         assert found.per_query[name].tolist() == pytest.approx(values.tolist(), nan_ok=True)
         assert found.means[name] == pytest.approx(values.nanmean().item())
         assert found.undefined[name] == values.isnan().sum()
-    assert found.pooled["AUC"] == float(auc_roc(*batch))
-    assert found.pooled["NegAcc@80"] == own.pooled("negative")
-    assert found.pooled["AUC(rel=2)"] == float(auc_roc(*batch, rel=2))
-    assert found.pooled["NegAcc(threshold='run')@80"] != found.pooled["NegAcc@80"]
-    assert set(found.pooled) == set(NAMES) - {"RR"}
-    assert "RR" not in found.undefined
+    run_wide = pairs.accuracies(pairs.threshold_at_recall())
+    assert found.pooled == {
+        "AUC": pairs.auc(),
+        "PosAcc@80": own.positive.pooled,
+        "NegAcc@80": own.negative.pooled,
+        "Acc@80": own.overall.pooled,
+        "NegAcc(threshold='run')@80": run_wide.negative.pooled,
+        "AUC(rel=2)": pairs_of(lists, rel=2).auc(),
+    }
 
 
 def test_items_that_are_not_judged_are_negatives_and_missing_queries_count_0() -> None:
@@ -232,7 +248,6 @@ def test_items_that_are_not_judged_are_negatives_and_missing_queries_count_0() -
     found = evaluate_run(run, {"a": {"x": 1, "gone": 1}, "b": {"x": 1}}, ["AUC", "NegAcc@100"])
     assert found.per_query["AUC"].tolist() == [0.5, 0]
     assert found.pooled == {"AUC": 0.5, "NegAcc@100": 0.5}
-    assert found.means["AUC"] == 0.25
     assert (found.missing, found.unjudged) == (("b",), ("unjudged",))
 
 
@@ -273,24 +288,3 @@ def test_judgements_without_a_positive_leave_all_undefined() -> None:
 def test_bad_names_are_refused(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_run({"q": {"a": 1.0}}, {"q": {"a": 1}}, [name])
-
-
-def test_monitoring_says_that_it_has_no_such_metric() -> None:
-    scores, labels, mask = tensors([[(1.0, 1), (0.0, 0)]])
-    with pytest.raises(ValueError, match="'AUC' is for evaluate_run only"):
-        compute(["AUC"], scores, labels, mask, tie_order([["a", "b"]]))
-
-
-def test_systems_are_compared_by_them(tmp_path: Path) -> None:
-    rng = random.Random(3)
-    labels = [[float(n < 3) for n in range(10)] for _ in range(30)]
-    for name, noise in (("good", 0.3), ("bad", 3.0)):
-        run, qrels = as_run([[(label + rng.gauss(0, noise), label) for label in one] for one in labels])
-        write_run(run, tmp_path / f"{name}.trec")
-        write_qrels(qrels, tmp_path / "qrels")
-    runs = [tmp_path / "bad.trec", tmp_path / "good.trec"]
-    found = compare_runs(runs, names=["AUC", "NegAcc@80"], qrels=tmp_path / "qrels")
-    for result in found.systems[1].metrics.values():
-        assert result.difference is not None
-        assert result.difference.significant
-        assert result.difference.mean > 0.2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,9 @@ def test_values_worked_by_hand() -> None:
     assert found.per_query.loc["q"].to_dict() == pytest.approx(
         {"shown": 2, "clicks": clicks, "good_clicks": clicks - back, "quick_backs": back}
     )
-    assert found.click_rate == pytest.approx(clicks / 2)
-    assert found.good_click_rate == pytest.approx((clicks - back) / 2)
-    assert found.quick_back_rate == pytest.approx(back / clicks)
+    assert found.rates["click_rate"] == pytest.approx(clicks / 2)
+    assert found.rates["good_click_rate"] == pytest.approx((clicks - back) / 2)
+    assert found.rates["quick_back_rate"] == pytest.approx(back / clicks)
 
 
 def test_the_better_ranking_has_fewer_quick_backs() -> None:
@@ -31,13 +32,13 @@ def test_the_better_ranking_has_fewer_quick_backs() -> None:
     truth = {one.query_id: dict(zip(one.item_ids, one.scores or (), strict=True)) for one in lists}
     worst = {query: {item: -score for item, score in items.items()} for query, items in truth.items()}
     good, bad = click_metrics(truth, lists), click_metrics(worst, lists)
-    assert good.quick_back_rate < 0.2 < 0.5 < bad.quick_back_rate
-    assert good.good_click_rate > 10 * bad.good_click_rate
+    assert good.rates["quick_back_rate"] < 0.2 < 0.5 < bad.rates["quick_back_rate"]
+    assert good.rates["good_click_rate"] > 10 * bad.rates["good_click_rate"]
     all_shown = [click_metrics(run, lists, k=30) for run in (truth, worst)]
-    assert all_shown[0].click_rate == pytest.approx(all_shown[1].click_rate)
-    assert all_shown[0].quick_back_rate == pytest.approx(all_shown[1].quick_back_rate)
+    assert all_shown[0].rates["click_rate"] == pytest.approx(all_shown[1].rates["click_rate"])
+    assert all_shown[0].rates["quick_back_rate"] == pytest.approx(all_shown[1].rates["quick_back_rate"])
     filtered = {q: {i: s for i, s in items.items() if s >= 0.8} for q, items in truth.items()}
-    assert click_metrics(filtered, lists).quick_back_rate < good.quick_back_rate
+    assert click_metrics(filtered, lists).rates["quick_back_rate"] < good.rates["quick_back_rate"]
 
 
 def test_drawn_sessions_approach_the_expectation() -> None:
@@ -46,18 +47,22 @@ def test_drawn_sessions_approach_the_expectation() -> None:
     expected = click_metrics(run, lists, 5)
     drawn = click_metrics(run, lists, 5, sessions=200, seed=3)
     clicks = expected.per_query["clicks"].sum() * 200
-    assert drawn.click_rate == pytest.approx(expected.click_rate, abs=4 * math.sqrt(clicks) / (40 * 5 * 200))
-    assert drawn.quick_back_rate == pytest.approx(expected.quick_back_rate, abs=4 * 0.5 / math.sqrt(clicks))
-    assert drawn.click_rate != expected.click_rate
+    assert drawn.rates["click_rate"] == pytest.approx(
+        expected.rates["click_rate"], abs=4 * math.sqrt(clicks) / (40 * 5 * 200)
+    )
+    assert drawn.rates["quick_back_rate"] == pytest.approx(
+        expected.rates["quick_back_rate"], abs=4 * 0.5 / math.sqrt(clicks)
+    )
+    assert drawn.rates["click_rate"] != expected.rates["click_rate"]
     again = click_metrics(run, reversed(lists), 5, sessions=200, seed=3)
-    assert again.click_rate == pytest.approx(drawn.click_rate)
+    assert again.rates["click_rate"] == pytest.approx(drawn.rates["click_rate"])
     assert (drawn.per_query["good_clicks"] >= 0).all()
 
 
 def test_ties_go_to_the_higher_id_as_everywhere() -> None:
     found = click_metrics({"q": {"a": 1.0, "b": 1.0, "c": 1.0}}, [ONE], k=1)
-    assert found.click_rate == click_probability(0.0)
-    assert found.quick_back_rate == pytest.approx(quick_back_probability(0.0))
+    assert found.rates["click_rate"] == click_probability(0.0)
+    assert found.rates["quick_back_rate"] == pytest.approx(quick_back_probability(0.0))
 
 
 def test_missing_and_unknown_queries_are_reported() -> None:
@@ -65,7 +70,7 @@ def test_missing_and_unknown_queries_are_reported() -> None:
     found = click_metrics({"q": {"a": 1.0}, "zz": {"a": 1.0}}, [other, ONE])
     assert (found.missing, found.unknown) == (("p",), ("zz",))
     assert found.per_query["shown"].tolist() == [0, 1]
-    assert found.click_rate == click_probability(1.0)
+    assert found.rates["click_rate"] == click_probability(1.0)
     text = found.to_markdown()
     assert "1 of them are missing" in text
     assert "1 queries of the run have no list" in text
@@ -75,29 +80,28 @@ def test_missing_and_unknown_queries_are_reported() -> None:
 def test_no_drawn_click_leaves_the_rate_undefined() -> None:
     dull = RankingList("q", "red", ("a",), ("x",), scores=(0.0,))
     found = click_metrics({"q": {"a": 1.0}}, [dull], sessions=1)
-    assert found.click_rate == 0
-    assert math.isnan(found.quick_back_rate)
+    assert found.rates["click_rate"] == 0
+    assert math.isnan(found.rates["quick_back_rate"])
     assert found.to_dict()["quick_back_rate"] is None
 
 
-def test_bad_input_is_named() -> None:
-    run = {"q": {"a": 1.0}}
-    bare = RankingList("q", "red", ("a",), ("x",))
-    with pytest.raises(ValueError, match="list 'q', field 'scores': clicks need"):
-        click_metrics(run, [bare])
-    with pytest.raises(ValueError, match=r"list 'q', field 'scores', position 0: 1\.5 is outside"):
-        click_metrics(run, [RankingList("q", "red", ("a",), ("x",), scores=(1.5,))])
-    with pytest.raises(ValueError, match="list 'q' has no item 'strange'"):
-        click_metrics({"q": {"strange": 1.0}}, [ONE])
-    with pytest.raises(ValueError, match="'q' occurs more than once"):
-        click_metrics(run, [ONE, ONE])
-    with pytest.raises(ValueError, match="share no query: 'q'"):
-        click_metrics({"p": {"a": 1.0}}, [ONE])
-    with pytest.raises(ValueError, match="no lists"):
-        click_metrics(run, [])
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        click_metrics(run, [ONE], 0)
-    with pytest.raises(ValueError, match="sessions"):
-        click_metrics(run, [ONE], sessions=0)
-    with pytest.raises(ValueError, match="seed"):
-        click_metrics(run, [ONE], sessions=1, seed=-1)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lists": [RankingList("q", "red", ("a",), ("x",))]}, "list 'q', field 'scores': clicks need"),
+        (
+            {"lists": [RankingList("q", "red", ("a",), ("x",), scores=(1.5,))]},
+            r"list 'q', field 'scores', position 0: 1\.5 is outside",
+        ),
+        ({"run": {"q": {"strange": 1.0}}}, "list 'q' has no item 'strange'"),
+        ({"lists": [ONE, ONE]}, "'q' occurs more than once"),
+        ({"run": {"p": {"a": 1.0}}}, "share no query: 'q'"),
+        ({"lists": []}, "no lists"),
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"sessions": 0}, "sessions"),
+        ({"sessions": 1, "seed": -1}, "seed"),
+    ],
+)
+def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        click_metrics(**{"run": {"q": {"a": 1.0}}, "lists": [ONE]} | change)
