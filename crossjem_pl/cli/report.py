@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.progress import Progress
-
 from crossjem_pl.cli.compare import add_run_arguments
+from crossjem_pl.cli.console import wide_console
 from crossjem_pl.evaluation import charts
-from crossjem_pl.evaluation.report import STEPS, build_report, write_report
+from crossjem_pl.evaluation.report import build_report, write_report
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -33,13 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     tokenizer = None if args.tokenizer is None else ShortTextTokenizer(load_tokenizer(args.tokenizer))
-    with Progress(transient=True) as bar:
-        task = bar.add_task("report", total=len(STEPS) + 1)
-
-        def begin(step: str) -> None:
-            done = STEPS.index(step)
-            bar.update(task, completed=done, description=step)
-
+    with wide_console().status("report"):
         report = build_report(
             args.runs,
             args.metric,
@@ -52,9 +45,7 @@ def run(args: argparse.Namespace) -> None:
             tokenizer=tokenizer,
             margin=args.margin,
             relevant_from=args.relevant_from,
-            progress=begin,
         )
-        bar.update(task, completed=len(STEPS), description="writing")
         write_report(report, args.out)
     for note in report.notes:
         print(note)

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
     "MISSING",
+    "Curve",
     "Estimate",
     "Plot",
     "available",
-    "draw_bars",
     "draw_costs",
     "draw_differences",
     "draw_groups",
@@ -90,6 +90,19 @@ class Estimate(NamedTuple):
         return f"{self.mean:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
+class Curve(NamedTuple):
+    """Values [points] against steps or another x [points], in the order of x."""
+
+    steps: NDArray[Any]
+    values: NDArray[np.float64]
+
+    @property
+    def best(self) -> str:
+        """The largest value and the number of steps before it, which are counted from 0."""
+        position = int(self.values.argmax())
+        return f"{self.values[position]:.4f} ({self.steps[position] + 1:,})"
+
+
 def available() -> bool:
     """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
@@ -118,29 +131,6 @@ def plot(paint: Callable[[Axes], None], title: str, height: float, description: 
 
 def wrapped(text: str, width: int = 24) -> str:
     return "\n".join(textwrap.wrap(text, width))
-
-
-def draw_bars(metric: str, results: Mapping[str, Estimate], baseline: str) -> Plot:
-    """Means with intervals, the best system on top."""
-    names = sorted(results, key=lambda name: results[name].mean)
-
-    def paint(axes: Axes) -> None:
-        for row, name in enumerate(names):
-            result = results[name]
-            axes.barh(row, result.mean, height=0.62, color=BASELINE if name == baseline else SYSTEM)
-            axes.errorbar(
-                result.mean, row, xerr=result.spread, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3
-            )
-            right = (max(result.high, result.mean), row)
-            offset: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
-            axes.annotate(f"{result.mean:.4f}", right, **offset)
-        axes.set_yticks(range(len(names)), [wrapped(name) for name in names])
-        axes.set_xlim(0, 1.18 * max(*(result.high for result in results.values()), 0.01))
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
-
-    values = "; ".join(f"{name} {results[name].mean:.4f}" for name in reversed(names))
-    return plot(paint, f"{metric}, mean and 95% interval", 0.9 + 0.42 * len(names), values)
 
 
 def draw_costs(
@@ -236,7 +226,6 @@ def draw_groups(
         axes.set_xticks(range(len(labels)), labels, fontsize=9.5)
         axes.set_xlim(-0.5, len(labels) - 0.5)
         axes.set_xlabel(wrapped(axis, 60))
-        axes.set_ylabel(title.split()[0])
         axes.grid(visible=False, axis="x")
         if len(results) > 1:
             _legend(axes)
@@ -252,17 +241,17 @@ def draw_groups(
 def draw_lines(
     title: str,
     axis: tuple[str, str],
-    lines: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    lines: Mapping[str, Curve],
     *,
     smooth: bool = False,
     diagonal: bool = False,
 ) -> Plot:
-    """One line a name, [points] each of x and y.
+    """One line a name.
 
     Args:
         title: of the chart.
         axis: names of x and y.
-        lines: name -> x and y.
+        lines: name -> curve.
         smooth: draw the values faint and their moving mean strong, where there are 10 or more.
         diagonal: draw x = y from 0 to 1 for comparison.
     """
@@ -271,7 +260,7 @@ def draw_lines(
         if diagonal:
             axes.plot([0, 1], [0, 1], color=BASELINE, linestyle="--", linewidth=1.2, label="perfect")
         for i, (name, (x, y)) in enumerate(lines.items()):
-            colour, many = COLOURS[i % len(COLOURS)], smooth and len(np.asarray(y)) >= 10
+            colour, many = COLOURS[i % len(COLOURS)], smooth and len(y) >= 10
             if many:
                 axes.plot(x, y, color=colour, alpha=0.3, linewidth=0.8)
             marker = None if many else MARKERS[i % len(MARKERS)]
@@ -283,7 +272,7 @@ def draw_lines(
         axes.set_ylabel(axis[1])
         _legend(axes)
 
-    ends = {name: (*np.asarray(x)[[0, -1]], *np.asarray(y)[[0, -1]]) for name, (x, y) in lines.items()}
+    ends = {name: (*x[[0, -1]], *y[[0, -1]]) for name, (x, y) in lines.items()}
     values = "; ".join(
         f"{n} from {y0:.4g} at {x0:g} to {y1:.4g} at {x1:g}" for n, (x0, x1, y0, y1) in ends.items()
     )

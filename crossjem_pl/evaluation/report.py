@@ -38,11 +38,10 @@ from crossjem_pl.evaluation.page import (
     render,
     training_time,
 )
-from crossjem_pl.evaluation.runs import Run, read_run_folder, with_names
+from crossjem_pl.evaluation.runs import Curve, Run, read_run_folder, with_names
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = [
-    "STEPS",
     "Latency",
     "build_report",
     "compare",
@@ -51,18 +50,6 @@ __all__ = [
     "results_table",
     "write_report",
 ]
-
-STEPS = (
-    "reading",
-    "metrics",
-    "learning curves",
-    "kinds of lists",
-    "calibration",
-    "latency",
-    "examples",
-    "settings",
-)
-"""What `build_report` tells `progress` it begins, in this order."""
 
 _TABLE = ("RR@10", "AP@10", "nDCG@10")
 """Metrics that stand beside the chosen one in the table."""
@@ -121,7 +108,7 @@ def comparison_report(comparison: Comparison) -> Report:
     if comparison.examples:
         sections.append(_differing_lists(comparison))
     title, lists = "Comparison", f"{systems} on {comparison.lists}"
-    return Report(title, lists, _notes(comparison), tuple(sections), comparison.to_frame())
+    return Report(title, lists, _notes(comparison.notes), tuple(sections), comparison.to_frame())
 
 
 def compare(
@@ -155,7 +142,6 @@ def build_report(
     split: str = "val",
     examples: int = 5,
     tokenizer: ShortTextTokenizer | None = None,
-    progress: Callable[[str], None] = lambda step: None,
     **options: Any,
 ) -> Report:
     """Reads runs and builds their report. What a run lacks is said in the section that would show it.
@@ -168,7 +154,6 @@ def build_report(
         latency: JSON file of `make bench-latency`.
         examples: lists a system gains most on, as many that it loses most on, and as many hardest ones.
         tokenizer: counts the overlap of items in its tokens; None counts words.
-        progress: called with each of `STEPS` when it begins.
         qrels, split, options: see `compare_runs`.
 
     Raises:
@@ -180,67 +165,34 @@ def build_report(
     names = (metric, *(name for name, other in parse_measures(_TABLE).items() if other != chosen))
     if not runs:
         raise ValueError("there is no run to report on")
-    progress(STEPS[0])
     times = None if latency is None else read_latency(latency)
     found = with_names([read_run_folder(path, split) for path in runs])
     for run in found:
         if run.scores is None and run.curve is None and not run.config and not run.summary:
-            raise ValueError(
-                f"{run.path}: there is nothing to report on: no {split}.trec, metrics.csv, config.yaml or summary.json"
-            )
-    progress(STEPS[1])
+            files = f"{split}.trec, metrics.csv, config.yaml or summary.json"
+            raise ValueError(f"{run.path}: there is nothing to report on: no {files}")
+    missing = [f"{run.path / f'{split}.trec'} is missing" for run in found if run.scores is None]
     evaluated = [run for run in found if run.scores is not None]
-    lacking = "; ".join(f"{run.path / f'{split}.trec'} is missing" for run in found if run.scores is None)
-    comparison = None
-    if evaluated and (qrels is not None or any(run.qrels is not None for run in evaluated)):
-        comparison = compare_runs(
-            evaluated,
-            options.pop("baseline", None),
-            names,
-            qrels,
-            examples=examples,
-            all_texts=True,
-            **options,
-        )
-        shown = {system.run.path: system.name for system in comparison.systems}
-        found = [run if run.path not in shown else _named(comparison, run.path) for run in found]
-    progress(STEPS[2])
-    learning = _learning(found, metric)
-    if comparison is None:
-        judgements = ", ".join(
-            str(run.path / f"{split}.qrels" if run.split else run.path) for run in evaluated
-        )
-        reason = (
-            f"there are no judgements ({judgements}); --qrels names a file of them" if evaluated else lacking
-        )
-        sections = [
-            Section("Results", (Text(f"No metrics, breakdowns and examples: {reason}.", True),)),
-            learning,
-        ]
-    else:
-        missing = [Text(f"Not in the table: {lacking}.", True)] if lacking else []
-        sections = [_results(comparison, missing), learning]
-        progress(STEPS[3])
-        sections.append(_kinds_of_lists(comparison, tokenizer))
-        progress(STEPS[4])
-        sections.append(_calibration(comparison))
-        progress(STEPS[5])
-        sections.append(_latency(comparison, times))
-        progress(STEPS[6])
-        if len(comparison.systems) > 1 and examples:
-            sections.append(_differing_lists(comparison))
-        if examples:
-            sections.append(_hardest(comparison, examples))
-    progress(STEPS[7])
-    sections.append(_reproduction(found))
-    count = "1 run" if len(found) == 1 else f"{len(found)} runs"
-    return Report(
-        "Report on " + ", ".join(run.name for run in found),
-        count if comparison is None else f"{count}, {comparison.lists}",
-        _notes(comparison),
-        tuple(sections),
-        None if comparison is None else comparison.to_frame(),
-    )
+    title, count = f"Report on {', '.join(run.name for run in found)}", len(found)
+    lists = f"{count} run{'s' * (count > 1)}"
+    sections = [_learning(found, metric), _reproduction(found)]
+    if not evaluated or (qrels is None and all(run.qrels is None for run in evaluated)):
+        if evaluated:
+            missing = ["there are no judgements; --qrels names a file of them"]
+        text = f"No metrics, breakdowns and examples: {'; '.join(missing)}."
+        results = Section("Results", (Text(text, True),))
+        return Report(title, lists, _notes(()), (results, *sections), None)
+    options |= {"names": names, "qrels": qrels, "examples": examples, "all_texts": True}
+    comparison = compare_runs(evaluated, **options)
+    rest = [_kinds_of_lists(comparison, tokenizer), _calibration(comparison), _latency(comparison, times)]
+    if examples and comparison.others:
+        rest.append(_differing_lists(comparison))
+    if examples:
+        rest.append(_hardest(comparison, examples))
+    results = _results(comparison, [Text(f"Not in the table: {text}.", True) for text in missing])
+    sections = [results, sections[0], *rest, sections[1]]
+    lists, notes = f"{lists}, {comparison.lists}", _notes(comparison.notes)
+    return Report(title, lists, notes, tuple(sections), comparison.to_frame())
 
 
 def write_report(report: Report, out: str | Path) -> list[Path]:
@@ -262,53 +214,40 @@ def write_report(report: Report, out: str | Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _named(comparison: Comparison, path: Path) -> Run:
-    return next(system.run for system in comparison.systems if system.run.path == path)
+def _notes(notes: Sequence[str]) -> tuple[str, ...]:
+    return (*notes, *([] if charts.available() else [charts.MISSING]))
 
 
-def _notes(comparison: Comparison | None) -> tuple[str, ...]:
-    notes = () if comparison is None else comparison.notes
-    return notes if charts.available() else (*notes, charts.MISSING)
-
-
-def _figure(name: str, draw: Callable[[], charts.Plot]) -> list[Block]:
-    return [Figure(name, draw())] if charts.available() else []
+def _figure(name: str, draw: Callable[..., charts.Plot], *arguments: Any, **options: Any) -> list[Block]:
+    """The plot, or nothing without matplotlib."""
+    return [Figure(name, draw(*arguments, **options))] if charts.available() else []
 
 
 def _results(comparison: Comparison, missing: Sequence[Block] = ()) -> Section:
     tested = len(comparison.systems) > 1
     blocks: list[Block] = [*missing, results_table(comparison)]
     blocks += [Text(text.format(margin=comparison.margin)) for text in (_METHOD if tested else _METHOD[:1])]
-    if tested and charts.available():
-        blocks += [Figure(f"results-{i}", plot) for i, plot in enumerate(_comparison_charts(comparison), 1)]
+    if not tested:
+        return Section("Results", tuple(blocks))
+    systems, metric, means = comparison.systems, comparison.metrics[0], comparison.metrics
+    estimates = {one.name: [one.metrics[name].estimate for name in means] for one in systems}
+    blocks += _figure("results", charts.draw_groups, "Mean and 95% interval", means, "metric", estimates)
+    costs: dict[str, tuple[dict[str, float | None], Callable[[float], str]]] = {
+        "parameters": ({one.name: one.parameters for one in systems}, parameters),
+        "training time": ({one.name: one.train_seconds for one in systems}, training_time),
+    }
+    for cost, (values, form) in costs.items():
+        points = {name: (float(value), estimates[name][0]) for name, value in values.items() if value}
+        left_out = [name for name in values if name not in points]
+        if len(points) > 1:
+            name = f"results-{cost.split()[0]}"
+            blocks += _figure(name, charts.draw_costs, metric, cost, points, form, left_out)
+    table = comparison.values(metric).dropna()
+    for number, one in enumerate(comparison.others, 1):
+        pair = (one.name, comparison.baseline)
+        differences = table[one.name] - table[comparison.baseline]
+        blocks += _figure(f"differences-{number}", charts.draw_differences, metric, *pair, differences)
     return Section("Results", tuple(blocks))
-
-
-def _comparison_charts(comparison: Comparison) -> list[charts.Plot]:
-    """Means with intervals per metric, accuracy against size and training time, differences per query."""
-    metric, values = comparison.metrics[0], comparison.per_query
-    plots = [
-        charts.draw_bars(
-            name, {one.name: one.metrics[name].estimate for one in comparison.systems}, comparison.baseline
-        )
-        for name in comparison.metrics
-    ]
-    for cost, read, form in (
-        ("parameters", lambda one: one.parameters, parameters),
-        ("training time", lambda one: one.train_seconds, training_time),
-    ):
-        known = {
-            one.name: (float(read(one)), one.metrics[metric].estimate)
-            for one in comparison.systems
-            if read(one)
-        }
-        if len(known) > 1:
-            left_out = [one.name for one in comparison.systems if one.name not in known]
-            plots.append(charts.draw_costs(metric, cost, known, form, left_out))
-    for system in comparison.others:
-        differences = (values[system.name, metric] - values[comparison.baseline, metric]).dropna()
-        plots.append(charts.draw_differences(metric, system.name, comparison.baseline, differences))
-    return plots
 
 
 def _differing_lists(comparison: Comparison) -> Section:
@@ -326,27 +265,19 @@ def _differing_lists(comparison: Comparison) -> Section:
 def _hardest(comparison: Comparison, count: int) -> Section:
     """The lists with the lowest metric, among equals those whose first relevant item is furthest down."""
     system, metric = comparison.systems[0], comparison.metrics[0]
-    values, first = comparison.per_query[system.name, metric], {}
+    values, first = comparison.per_query[system.name, metric].dropna(), {}
     for query, scores in (system.run.scores or {}).items():
         grades = comparison.qrels.get(query, {})
-        ranks = [
-            rank
-            for rank, item in enumerate(rank_items(scores))
-            if grades.get(item, 0) >= comparison.relevant_from
-        ]
-        if ranks:  # no ranking of the other lists is better than another
-            first[query] = ranks[0]
+        relevant = [grades.get(item, 0) >= comparison.relevant_from for item in rank_items(scores)]
+        if query in values.index and any(relevant):  # no ranking of the other lists is better than another
+            first[query] = relevant.index(True)
     hardest = sorted(first, key=lambda query: (float(values[query]), -first[query], query))[:count]
     text = (
         f"The lists with the lowest {metric}, among equals those whose first relevant item is furthest down. Lists "
         "without a relevant candidate are left out."
     )
     shown = tuple(example(comparison, query, [system.name], until_relevant=True) for query in hardest)
-    blocks: tuple[Block, ...] = (Text(text), Examples("", metric, shown))
-    return Section(
-        f"Hardest lists of {system.name}",
-        blocks if shown else (Text("No list has a relevant candidate.", True),),
-    )
+    return Section(f"Hardest lists of {system.name}", (Text(text), Examples("", metric, shown)))
 
 
 def _learning(runs: Sequence[Run], metric: str) -> Section:
@@ -362,75 +293,54 @@ def _learning(runs: Sequence[Run], metric: str) -> Section:
         for run in runs
         if run.curve is None
     ]
-    trained = {run.name: (run, run.curve) for run in runs if run.curve is not None}
+    trained = [(run, run.curve) for run in runs if run.curve is not None]
     if not trained:
         return Section("Learning curves", tuple(blocks))
-    groups: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
-    for name, (run, curve) in trained.items():
+    losses_of: dict[str, dict[str, Curve]] = {}
+    for run, curve in trained:
         if curve.loss is not None:
-            groups.setdefault(run.loss or f"of {name}", {})[name] = (curve.loss.steps, curve.loss.values)
-    lines = {
-        n: (c.metrics[metric].steps, c.metrics[metric].values)
-        for n, (_, c) in trained.items()
-        if metric in c.metrics
-    }
+            losses_of.setdefault(run.loss or f"of {run.name}", {})[run.name] = curve.loss
+    for number, (loss, curves) in enumerate(losses_of.items(), 1):
+        title, axis = f"Training loss {loss}", ("training step", "training loss")
+        blocks += _figure(f"training-loss-{number}", charts.draw_lines, title, axis, curves, smooth=True)
     title = f"Validation {metric}"
+    lines = {run.name: curve.metrics[metric] for run, curve in trained if metric in curve.metrics}
     if len(trained) == 1:
-        ((name, (_, only)),) = trained.items()
-        title, lines = f"Validation, {name}", {m: (c.steps, c.values) for m, c in only.metrics.items()}
-    if charts.available():
-        for number, (loss, curves) in enumerate(groups.items(), 1):
-            plot = charts.draw_lines(
-                f"Training loss {loss}", ("training step", "training loss"), curves, smooth=True
-            )
-            blocks.append(Figure(f"training-loss-{number}", plot))
-        if lines:
-            blocks.append(
-                Figure("validation", charts.draw_lines(title, ("training step", "validation metric"), lines))
-            )
-    monitored = dict.fromkeys(name for _, curve in trained.values() for name in curve.metrics)
-    ordered = sorted(monitored, key=lambda name: name != metric)  # the chosen one first
+        title, lines = f"Validation, {trained[0][0].name}", trained[0][1].metrics
+    if lines:
+        axis = ("training step", "validation metric")
+        blocks += _figure("validation", charts.draw_lines, title, axis, lines)
+    monitored = dict.fromkeys(name for _, curve in trained for name in curve.metrics)
+    names = sorted(monitored, key=lambda name: name != metric)  # the chosen one first
     rows = []
-    for name, (run, curve) in trained.items():
-        all_curves = [one for one in (curve.loss, *curve.metrics.values()) if one is not None]
-        cells = [
-            name,
-            run.loss or "–",
-            f"{max(int(one.steps[-1]) for one in all_curves) + 1:,}",
-        ]  # counted from 0
-        cells.append(f"{max((len(one.steps) for one in curve.metrics.values()), default=0):,}")
-        for monitored_name in ordered:
-            one = curve.metrics.get(monitored_name)
-            best = None if one is None else int(one.values.argmax())
-            cells.append("–" if one is None else f"{one.values[best]:.4f} ({one.steps[best] + 1:,})")
-        rows.append(tuple(cells))
-    columns = ("Run", "Loss", "Steps", "Validations", *(f"Best {name} (step)" for name in ordered))
+    for run, curve in trained:
+        steps = [int(one.steps[-1]) + 1 for one in (curve.loss, *curve.metrics.values()) if one is not None]
+        validations = max((len(one.steps) for one in curve.metrics.values()), default=0)
+        best = (curve.metrics[name].best if name in curve.metrics else "–" for name in names)
+        rows.append((run.name, run.loss or "–", f"{max(steps):,}", f"{validations:,}", *best))
+    columns = ("Run", "Loss", "Steps", "Validations", *(f"Best {name} (step)" for name in names))
     blocks.append(Table(columns, tuple(rows), words=(1,)))
-    blocks.append(
-        Text(
-            "Faint: the logged loss of single batches; strong: a moving mean over a twentieth of the points. Losses of "
-            "different classes have different scales: compare the metrics, not the losses."
-        )
+    sizes = {run.name: run.setting("data", "batch_size") for run, _ in trained}
+    text = (
+        "Faint: the logged loss of single batches; strong: a moving mean over a twentieth of the points. Losses of "
+        "different classes have different scales: compare the metrics, not the losses."
     )
-    sizes = {name: run.setting("data", "batch_size") for name, (run, _) in trained.items()}
     if len(set(sizes.values()) - {None}) > 1:
         lists = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        blocks.append(Text(f"Steps differ in size: lists per step and process are {lists}."))
-    for name, (_, curve) in trained.items():
+        text += f" Steps differ in size: lists per step and process are {lists}."
+    for run, curve in trained:
         if len(curve.files) > 1:
-            repeated = f"; {curve.replaced:,} logged rows were repeated and count from the later file"
-            files = f"{name} was started {len(curve.files)} times: its curves are read from {', '.join(curve.files)}"
-            blocks.append(Text(f"{files}{repeated if curve.replaced else ''}."))
-    return Section("Learning curves", tuple(blocks))
+            files = ", ".join(curve.files)
+            text += f" {run.name} was started {len(curve.files)} times: its curves are read from {files}."
+    return Section("Learning curves", (*blocks, Text(text)))
 
 
 def _kinds_of_lists(comparison: Comparison, tokenizer: ShortTextTokenizer | None) -> Section:
     """The metric by words of the query, overlap of the items, and, where they vary, items and relevant items."""
     metric, lowest = comparison.metrics[0], comparison.relevant_from
-    per_query = comparison.values(metric)
-    scores = {
-        q: items for q, items in (comparison.systems[0].run.scores or {}).items() if q in comparison.qrels
-    }
+    per_query = comparison.values(metric).dropna()
+    qrels, first = comparison.qrels, comparison.systems[0].run.scores or {}
+    scores = {query: items for query, items in first.items() if query in qrels}
     query_texts, item_texts = comparison.texts
 
     def overlap(items: Mapping[str, str]) -> float:
@@ -445,8 +355,8 @@ def _kinds_of_lists(comparison: Comparison, tokenizer: ShortTextTokenizer | None
         f"overlap of the items in {unit}": {query: overlap(items) for query, items in item_texts.items()},
         "items of the list": {query: len(items) for query, items in scores.items()},
         "relevant items in the list": {
-            q: sum(comparison.qrels[q].get(item, 0) >= lowest for item in items)
-            for q, items in scores.items()
+            query: sum(qrels[query].get(item, 0) >= lowest for item in items)
+            for query, items in scores.items()
         },
     }
     figures: list[Block] = []
@@ -455,26 +365,20 @@ def _kinds_of_lists(comparison: Comparison, tokenizer: ShortTextTokenizer | None
         blocks.append(
             Text("Not by words of the query and overlap of the items: no run holds the lists' texts.", True)
         )
-    for (title, values), name in zip(
-        properties.items(), ("query-words", "item-overlap", "items", "relevant-items"), strict=True
-    ):
+    for title, values in properties.items():
         if len(set(values.values())) < 2:
             blocks += [Text(f"All lists have the same number of {title}.")] if values else []
             continue
         found = break_down(title, values, per_query, metric)
         labels = [f"{bucket.label}\n({bucket.queries:,})" for bucket in found.buckets]
-        results = {
-            str(one): [bucket.means[str(one)] for bucket in found.buckets] for one in per_query.columns
-        }
-        if charts.available():
-            plot = charts.draw_groups(f"{metric} by {title}", labels, f"{title} (lists)", results)
-            figures.append(Figure(f"by-{name}", plot))
+        results = {name: [bucket.means[name] for bucket in found.buckets] for name in found.buckets[0].means}
+        chart = (f"{metric} by {title}", labels, f"{title} (lists)", results)
+        figures += _figure(f"by-{title.replace(' ', '-')}", charts.draw_groups, *chart)
         rows = tuple((b.label, f"{b.queries:,}", *map(str, b.means.values())) for b in found.buckets)
         blocks.append(Table((title[0].upper() + title[1:], "Lists", *results), rows))
         if found.left_out:
-            blocks.append(
-                Text(f"{found.left_out:,} judged queries are not in it: no run holds their lists.", True)
-            )
+            text = f"{found.left_out:,} judged queries are not in it: no run holds their lists."
+            blocks.append(Text(text, True))
     blocks.append(
         Text(
             f"Overlap is the number of {unit} in all items of a list over the number of distinct ones: 1 where nothing "
@@ -514,7 +418,9 @@ def _calibration(comparison: Comparison) -> Section:
             bins.append((name, str(number), f"{predicted:.4f}", f"{observed:.4f}", f"{items:,}"))
     if not found:
         return Section("Calibration", tuple(reasons))
-    lines = {f"{name}, ECE {one.error:.3f}": (one.predicted, one.observed) for name, one in found.items()}
+    lines = {
+        f"{name}, ECE {one.error:.3f}": Curve(one.predicted, one.observed) for name, one in found.items()
+    }
     axis = ("predicted: sigmoid of the score", "observed: share relevant")
     columns = ("Run", "Trained as a probability", "ECE", "Mean predicted", "Share relevant", "Items")
     explained = Text(
@@ -524,7 +430,7 @@ def _calibration(comparison: Comparison) -> Section:
         source=("Nguyen and O'Connor, EMNLP 2015", "https://aclanthology.org/D15-1182/"),
     )
     folded = Folded("The bins", (Table(("Run", "Bin", "Predicted", "Observed", "Items"), tuple(bins)),))
-    figure = _figure("calibration", lambda: charts.draw_lines("Calibration", axis, lines, diagonal=True))
+    figure = _figure("calibration", charts.draw_lines, "Calibration", axis, lines, diagonal=True)
     return Section("Calibration", (*figure, Table(columns, tuple(rows)), *reasons, explained, folded))
 
 
@@ -624,16 +530,13 @@ def _latency(comparison: Comparison, latency: Latency | None) -> Section:
     blocks: list[Block] = []
     if points:
         label = f"milliseconds for {size:,} items"
-        blocks += _figure("latency", lambda: charts.draw_costs(metric, label, points, "{:.3g}".format))
+        blocks += _figure("latency", charts.draw_costs, metric, label, points, "{:.3g}".format)
         best = charts.frontier(points)
         rows = []
-        for name in points:
-            cells = (
-                f"{np.median(of[matched[name]]):.1f}" if matched[name] in of else "–" for of in times.values()
-            )
-            rows.append(
-                (name, matched[name], f"{results[name].mean:.4f}", "yes" if name in best else "no", *cells)
-            )
+        for name, (_, result) in points.items():
+            ranker, on_it = matched[name], "yes" if name in best else "no"
+            cells = (f"{median(of[ranker]):.1f}" if ranker in of else "–" for of in times.values())
+            rows.append((name, ranker, f"{result.mean:.4f}", on_it, *cells))
         columns = ("Run", "Timed as", metric, "On the frontier", *(f"ms, {one:,} items" for one in times))
         rounds = sorted({len(values) for values in times[size].values()})
         blocks.append(Table(columns, tuple(rows), words=(1,)))

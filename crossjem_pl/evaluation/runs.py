@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from numpy.typing import NDArray
 
 from crossjem_pl.data.formats import read_lists, read_qrels, read_run
+from crossjem_pl.evaluation.charts import Curve
 
 __all__ = [
-    "Curve",
     "LearningCurve",
     "Run",
     "read_learning_curve",
@@ -32,14 +31,6 @@ Texts = tuple[dict[str, str], dict[str, dict[str, str]]]
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Values against training steps: int64 [points], ascending, and float64 [points]."""
-
-    steps: NDArray[np.int64]
-    values: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
 class LearningCurve:
     """The course of a training.
 
@@ -47,13 +38,11 @@ class LearningCurve:
         loss: of the training steps that were logged; None where none was.
         metrics: monitored metric -> its validations; the names are without "val/".
         files: the files that it was put together from, oldest first.
-        replaced: logged rows of earlier files that a later start repeated.
     """
 
     loss: Curve | None
     metrics: dict[str, Curve]
     files: tuple[str, ...]
-    replaced: int
 
 
 @dataclass(frozen=True)
@@ -205,10 +194,9 @@ def read_learning_curve(folder: Path) -> LearningCurve | None:
     frames = {path.name: frame for path in paths if not (frame := _read_metrics(path)).empty}
     if not frames:
         return None
-    whole, replaced = pd.DataFrame(), 0
+    whole = pd.DataFrame()
     for frame in frames.values():
         kept = whole if whole.empty else whole[whole["step"] < frame["step"].min()]
-        replaced += len(whole) - len(kept)
         whole = pd.concat([kept, frame], ignore_index=True)
     curves: dict[str, Curve] = {}
     for column in whole.columns.drop("step"):
@@ -217,7 +205,7 @@ def read_learning_curve(folder: Path) -> LearningCurve | None:
             curves[column] = Curve(rows["step"].to_numpy(np.int64), rows[column].to_numpy(np.float64))
     loss = curves.pop("train/loss", None)
     metrics = {name.removeprefix("val/"): curve for name, curve in curves.items()}
-    return LearningCurve(loss, metrics, tuple(frames), replaced)
+    return LearningCurve(loss, metrics, tuple(frames))
 
 
 def _read_metrics(path: Path) -> pd.DataFrame:
