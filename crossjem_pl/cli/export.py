@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 from itertools import islice
 from pathlib import Path
 
@@ -18,16 +17,17 @@ from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.inference import Reranker
-from crossjem_pl.inference.export.backends import BACKENDS
-from crossjem_pl.inference.export.comparison import Comparison, compare_models
-from crossjem_pl.inference.export.description import Description
-from crossjem_pl.inference.export.write import export_ranker
+from crossjem_pl.inference.agreement import Agreement, agreement
+from crossjem_pl.inference.export.runtimes import BACKENDS
+from crossjem_pl.inference.export.write import Description, export_ranker
+from crossjem_pl.inference.timing import Timings, take_turns
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.threshold import write_threshold
 
 __all__ = ["add_arguments", "run"]
 
 _TOLERANCE = 1e-3
+_ROUNDS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +52,16 @@ def run(args: argparse.Namespace) -> None:
     threshold = original.threshold
     description = export_ranker(original.ranker, args.out, args.to, args.int8, str(args.model))
     exported = Reranker.from_pretrained(args.out, backend=args.to)
-    found = compare_models(
-        original, exported, lists, progress=functools.partial(track, description="comparing")
+    expected = original.score(lists)
+    found, largest = (
+        agreement(expected, exported.score(lists)),
+        max(float(one.abs().max()) for one in expected),
     )
+    candidates = {"torch": lambda one: original.score([one]), "exported": lambda one: exported.score([one])}
+    times = take_turns(candidates, track([*lists] * _ROUNDS, description="comparing"), warmup=len(lists))
     console = wide_console()
-    console.print(_table(description, found, original, args.out, len(lists)))
-    if not args.int8 and found.difference > _TOLERANCE * max(1.0, found.largest):
+    console.print(_table(description, found, largest, times, original, args.out, len(lists)))
+    if not args.int8 and found.difference > _TOLERANCE * max(1.0, largest):
         raise ValueError(
             f"{args.out}: scores differ by up to {found.difference:.3g} from the original's: the export "
             "went wrong and must not be used"
@@ -80,20 +84,28 @@ def _samples(path: Path | None, count: int) -> list[RankingList]:
     return lists
 
 
-def _table(description: Description, found: Comparison, original: Reranker, out: Path, samples: int) -> Table:
+def _table(
+    description: Description,
+    found: Agreement,
+    largest: float,
+    times: dict[str, Timings],
+    original: Reranker,
+    out: Path,
+    samples: int,
+) -> Table:
     title = f"{samples} lists, one at a time, {torch.get_num_threads()} threads"
     table = Table(title=title, title_justify="left")
-    for name in ("", "weights, MB", "ms a list (median)", "greatest score difference", "rank correlation"):
+    for name in ("", "weights, MB", "ms a list (median)", "greatest score difference", "Kendall tau"):
         table.add_column(name, justify="right" if name else "left")
     weights = sum(value.nbytes for value in original.ranker.state_dict().values())
     files = sum((out / name).stat().st_size for name in description.files)
-    torch_ms, own_ms = found.milliseconds
+    torch_ms, own_ms = (one.median for one in times.values())
     table.add_row("torch float32", f"{weights / 1e6:.1f}", f"{torch_ms:.1f}", "", "")
     table.add_row(
         f"{description.backend} {description.precision}",
         f"{files / 1e6:.1f}",
         f"{own_ms:.1f} ({torch_ms / own_ms:.2f}x as fast)",
-        f"{found.difference:.2g} of scores up to {found.largest:.2g}",
-        f"{found.spearman:.4f}",
+        f"{found.difference:.2g} of scores up to {largest:.2g}",
+        f"{found.tau:.4f}",
     )
     return table

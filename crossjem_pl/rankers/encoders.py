@@ -22,6 +22,7 @@ PACKAGED = "packaged:all-MiniLM-L6-v2"
 
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _verified: set[Path] = set()
+_ITEM_SIDE = re.compile(r"(?:item_side_layers|split_layers\.layers)\.(\d+)\.(.*)")
 
 
 class EncoderOptions(TypedDict, total=False):
@@ -171,14 +172,14 @@ def _load_encoder_part(model: Any, weights: Path) -> set[str]:
     if not prefixes:
         raise ValueError(f"{weights} holds no encoder like {type(base).__name__}")
     found = {key: stored[prefixes[0] + key] for key in wanted if prefixes[0] + key in stored}
-    found |= _split_layers(wanted, stored)
+    found |= _item_side_layers(wanted, stored)
     base.load_state_dict(found, strict=False)
     return {key for key in wanted if key not in found}
 
 
-def _split_layers(wanted: Iterable[str], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _item_side_layers(wanted: Iterable[str], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The last layers of the encoder that a CROSS-JEM keeps apart from it, under their names in a whole encoder."""
-    own = {match[1] for key in stored if (match := re.match(r"split_layers\.layers\.(\d+)\.", key))}
+    own = {match[1] for key in stored if (match := _ITEM_SIDE.match(key))}
     places = [match for key in wanted if (match := re.match(r"(.*\blayer)\.(\d+)\.", key))]
     if not own or not places:
         return {}
@@ -186,7 +187,7 @@ def _split_layers(wanted: Iterable[str], stored: Mapping[str, Tensor]) -> dict[s
     first = last + 1 - len(own)
     out = {}
     for key, value in stored.items():
-        if match := re.match(r"split_layers\.layers\.(\d+)\.(.*)", key):
+        if match := _ITEM_SIDE.match(key):
             out[f"{stack}.{first + int(match[1])}.{match[2]}"] = value
     return out
 

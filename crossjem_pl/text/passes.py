@@ -8,9 +8,9 @@ import numpy as np
 
 from crossjem_pl.text.ragged import Ints, Ragged
 
-__all__ = ["PassOrder", "leading_items", "plan_passes"]
+__all__ = ["PassOrder", "distinct_rows", "leading_items", "length_runs", "plan_passes"]
 
-PassOrder = Literal["sorted", "given", "overlap"]
+PassOrder = Literal["sorted", "overlap"]
 
 _TAKEN = np.iinfo(np.int64).max // 2
 """Key of an item that has its pass; what is subtracted from it afterwards does not make it small."""
@@ -28,40 +28,35 @@ def leading_items(items: Ragged, max_items: int, max_union: int) -> int:
     return min(fits, max_items)
 
 
-def plan_passes(items: Ragged, max_items: int, max_union: int, order: PassOrder = "sorted") -> Ints:
-    """The pass of each item, int64 [items]. A list that fits one pass is one pass.
+def plan_passes(rows: Ragged, max_items: int, max_union: int, order: PassOrder = "sorted") -> Ints:
+    """The pass of each item, int64 [rows]. A list that fits one pass is one pass.
 
-    Items with equal tokens always share a pass, so that they get equal scores, and count once towards
-    `max_items`. The others are dealt by `order`:
-
-    - "sorted": by their token ids, which puts items with a common beginning together; as few passes as taking
+    - "sorted": in the order of `rows`, which puts items with a common beginning together; as few passes as taking
       them greedily in that order gives.
     - "overlap": a pass begins with the item whose tokens are the rarest of the list, and always takes next the
       item that adds the fewest tokens to its union (of those the longest), until it is full. Smaller unions,
       at O(items) for every new token of a union. The last passes are left with the items that share little: the
       unions are less even than with "sorted".
-    - "given": greedily in the order in which they came.
 
-    "sorted" and "overlap" depend on the items only, not on their order.
+    Args:
+        rows: token ids of the distinct items, in the order of `distinct_rows`, so that the passes depend on the
+            items only and not on the order in which they came.
+        max_items: of a pass.
+        max_union: distinct tokens of a pass.
+        order: see above.
 
     Raises:
         ValueError: if one item alone has more than `max_union` distinct tokens.
     """
-    n = len(items.lengths)
-    if n <= max_items and len(np.unique(items.values)) <= max_union:
+    n = len(rows.lengths)
+    if n <= max_items and len(np.unique(rows.values)) <= max_union:
         return np.zeros(n, dtype=np.int64)
-    distinct, member = _distinct_rows(items, arranged=order != "given")
-    rows = items.take(distinct)
-    plan = _by_overlap if order == "overlap" else _in_turn
-    return plan(rows, max_items, max_union)[member]
+    return (_by_overlap if order == "overlap" else _in_turn)(rows, max_items, max_union)
 
 
-def _distinct_rows(items: Ragged, arranged: bool) -> tuple[Ints, Ints]:
-    """One row number for each distinct row, and the place of every row's own among them.
-
-    The distinct rows are in the lexicographic order of their values if `arranged`, else in that of their first
-    occurrence.
-    """
+def distinct_rows(items: Ragged) -> tuple[Ints, Ints]:
+    """One row number for each distinct row, in the lexicographic order of the rows' values, int64 [distinct], and for
+    every row which of these is equal to it, int64 [rows]."""
     # of equal width and the most significant byte first, bytes compare as the rows do
     blob = items.values.astype(">u4").tobytes()
     ends = (4 * np.cumsum(items.lengths)).tolist()
@@ -69,10 +64,36 @@ def _distinct_rows(items: Ragged, arranged: bool) -> tuple[Ints, Ints]:
     first: dict[bytes, int] = {}
     for i, key in enumerate(keys):
         first.setdefault(key, i)
-    found = sorted(first) if arranged else list(first)
-    place = {key: i for i, key in enumerate(found)}
+    found = sorted(first)
+    number = {key: i for i, key in enumerate(found)}
     chosen = np.fromiter(map(first.__getitem__, found), dtype=np.int64, count=len(found))
-    return chosen, np.fromiter(map(place.__getitem__, keys), dtype=np.int64, count=len(keys))
+    return chosen, np.fromiter(map(number.__getitem__, keys), dtype=np.int64, count=len(keys))
+
+
+def length_runs(lengths: Ints, cost: int) -> list[Ints]:
+    """Row numbers of each run; every row is in one of them. A run pads its rows to its longest.
+
+    Beginning with all rows in one, runs are cut in two where that spares the most padding, as long as a cut
+    spares at least `cost` tokens.
+
+    Args:
+        lengths: int64 [rows], at least one.
+        cost: tokens that could be encoded in the time that one more run takes, at least 1.
+    """
+    order = np.argsort(lengths, kind="stable")
+    ascending = lengths[order]
+    runs: list[Ints] = []
+    rest = [(0, len(order))]
+    while rest:
+        begin, end = rest.pop()
+        # cutting after the first k rows spares each of them the difference between the longest and the k-th
+        spared = np.arange(1, end - begin) * (ascending[end - 1] - ascending[begin : end - 1])
+        if spared.max(initial=0) < cost:
+            runs.append(order[begin:end])
+        else:
+            middle = begin + 1 + int(spared.argmax())
+            rest += [(begin, middle), (middle, end)]
+    return runs
 
 
 def _in_turn(rows: Ragged, max_items: int, max_union: int) -> Ints:

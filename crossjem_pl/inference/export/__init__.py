@@ -1,1 +1,1 @@
-"""Trained rankers whose tensor part runs in ONNX Runtime or OpenVINO instead of torch."""
+"""Trained rankers whose network runs in ONNX Runtime or OpenVINO instead of torch."""

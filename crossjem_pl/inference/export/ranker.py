@@ -1,4 +1,4 @@
-"""A ranker whose tensor part runs in another runtime."""
+"""A ranker whose network runs in another runtime."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from crossjem_pl.inference.export.backends import find_backend
-from crossjem_pl.inference.export.description import Description, is_export, read_description
+from crossjem_pl.inference.export.runtimes import find_backend
+from crossjem_pl.inference.export.write import Description, is_export, read_description
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import RANKERS, Batch, Explanation, Ranker
-from crossjem_pl.rankers.exportable import Exportable
 from crossjem_pl.rankers.folder import load_ranker
 
 __all__ = ["ExportedRanker", "load_backend", "load_exported"]
@@ -55,18 +54,12 @@ class ExportedRanker(Ranker):
         self.description = description
         # its methods, not the module: its empty weights are no part of this one
         self._collate, self._one_pass_items = shell.collate, shell.one_pass_items
-        self._inputs = shell.tensor_inputs if isinstance(shell, Exportable) else None
         self._session = backend.open(folder, precision, torch.get_num_threads())
         digest = "".join(description.files[name] for name in sorted(description.files))
         self.register_buffer("graph_sha256", torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8))
 
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         return self._collate(lists)
-
-    def forward(self, batch: Any) -> Tensor:
-        if self._inputs is not None:
-            batch.runs, batch.slots = self._inputs(batch), batch.item_slot
-        return super().forward(batch)
 
     def score_run(self, **tensors: Tensor) -> Tensor:
         return torch.from_numpy(self._session({name: tensor.numpy() for name, tensor in tensors.items()}))
@@ -103,7 +96,7 @@ def load_exported(folder: str | Path, precision: str = "float32") -> ExportedRan
         raise ValueError(
             f"{folder}: unknown ranker {description.ranker!r}; there are {', '.join(sorted(RANKERS))}"
         )
-    if not _exportable(RANKERS[description.ranker]):
+    if not RANKERS[description.ranker].can_be_exported():
         raise ValueError(f"{folder}: {description.ranker} is not a ranker that can be exported")
     with torch.device("meta"):
         shell = RANKERS[description.ranker].from_folder(str(folder), description.init_args)
@@ -142,7 +135,3 @@ def load_backend(
     if device is not None and torch.device(device).type != "cpu":
         raise ValueError(f"{name}: exported models run on the CPU, not on {device}")
     return load_exported(name, precision), "cpu"
-
-
-def _exportable(ranker: type[Ranker]) -> bool:
-    return ranker.can_be_exported() or issubclass(ranker, Exportable)

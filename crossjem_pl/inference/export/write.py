@@ -1,4 +1,4 @@
-"""Writes a trained ranker as a folder for another runtime."""
+"""Writes a trained ranker as a folder for another runtime; `export.json` says what it holds and was made from."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,95 @@ from torch import Tensor, nn
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.hashing import file_sha256, weights_sha256
-from crossjem_pl.inference.export.backends import BACKENDS, find_backend
-from crossjem_pl.inference.export.description import EXPORT_FILE, Description
-from crossjem_pl.inference.export.extra import extra
+from crossjem_pl.inference.export.runtimes import BACKENDS, extra, find_backend
 from crossjem_pl.rankers.base import RANKERS, Ranker
-from crossjem_pl.rankers.exportable import Exportable
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 
-__all__ = ["OPSET", "export_ranker"]
+__all__ = ["EXPORT_FILE", "OPSET", "Description", "export_ranker", "is_export", "read_description"]
+
+EXPORT_FILE = "export.json"
+"""Its name. A folder that has it is an exported model."""
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Description:
+    """The content of `export.json`.
+
+    Args:
+        backend: name of the runtime.
+        precision: "float32" or "int8", of the weights of the matrix products.
+        opset: ONNX operator set of the graph.
+        ranker: name of the ranker whose graph it is.
+        init_args: its init arguments.
+        model: where the ranker was loaded from, as it was given.
+        weights_sha256: of the ranker's weights, as in `threshold.json`.
+        files: SHA-256 of the graph's files.
+        versions: of the packages that wrote it.
+        format: of this file.
+    """
+
+    backend: str
+    precision: str
+    opset: int
+    ranker: str
+    init_args: dict[str, Any]
+    model: str
+    weights_sha256: str
+    files: dict[str, str]
+    versions: dict[str, str]
+    format: int = FORMAT
+
+    def write(self, folder: Path) -> None:
+        """Writes `export.json` to `folder`."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
+        (folder / EXPORT_FILE).write_text(text + "\n", encoding="utf-8")
+
+    def check_files(self, folder: Path) -> None:
+        """Raises a ValueError if a file of the graph is missing or not the one that was written."""
+        for name, expected in self.files.items():
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder}: {EXPORT_FILE} names the file {name}, which is missing")
+            found = file_sha256(folder / name)
+            if found != expected:
+                raise ValueError(
+                    f"{folder / name}: SHA-256 is {found}, but {EXPORT_FILE} says {expected}; the file is "
+                    "damaged or of another export"
+                )
+
+
+def is_export(name: str | Path) -> bool:
+    """Whether `name` is the folder of an exported model."""
+    return (Path(name) / EXPORT_FILE).is_file()
+
+
+def read_description(folder: Path) -> Description:
+    """Reads `export.json`.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: naming file and field, if it is not of this form.
+    """
+    path = folder / EXPORT_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    kinds = {"opset": int, "format": int, "init_args": dict, "files": dict, "versions": dict}
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    for field in fields(Description):
+        if not isinstance(content.get(field.name), kinds.get(field.name, str)):
+            raise ValueError(
+                f"{path}, field {field.name!r}: {content.get(field.name)!r} is not what belongs there"
+            )
+    if content["format"] != FORMAT:
+        raise ValueError(
+            f"{path}, field 'format': {content['format']} is unknown to this version; export again"
+        )
+    return Description(**{field.name: content[field.name] for field in fields(Description)})
+
 
 OPSET = 18
 """ONNX operator set of the graphs: LayerNormalization and reductions with axes as inputs need 17 and 18."""
@@ -35,7 +117,7 @@ OPSET = 18
 def export_ranker(
     ranker: Ranker, folder: str | Path, to: str = "onnx", int8: bool = False, model: str = ""
 ) -> Description:
-    """Writes the tensor part of `ranker` for the runtime `to`, with its tokenizer and configuration.
+    """Writes the network of `ranker`, its `score_run`, for the runtime `to`, with its tokenizer and configuration.
 
     The graph is traced with `torch.export` on a few simulated lists; every axis of its inputs is dynamic.
     The folder holds the graph, `config.json`, the tokenizer's files and, written last, `export.json`.
@@ -44,19 +126,17 @@ def export_ranker(
         ranker: on any device; it is left as it is.
         folder: made if absent; a former export in it is replaced.
         to: "onnx" or "openvino".
-        int8: whether the weights of the matrix products become 8-bit integers; see the backends.
+        int8: whether the weights of the matrix products become 8-bit integers; see `BACKENDS`.
         model: where the ranker comes from, for `export.json`.
 
     Raises:
         ImportError: if a package of the `export` extra is missing.
-        ValueError: if the ranker has no tensor part that runs elsewhere, for an unknown `to`, or if the
+        ValueError: if the ranker defines no `score_run`, for an unknown `to`, or if the
             folder holds something else than an export.
     """
     backend = find_backend(to)
-    if not (isinstance(ranker, Exportable) or ranker.can_be_exported()):
-        able = sorted(
-            name for name, kind in RANKERS.items() if kind.can_be_exported() or issubclass(kind, Exportable)
-        )
+    if not ranker.can_be_exported():
+        able = sorted(name for name, kind in RANKERS.items() if kind.can_be_exported())
         raise ValueError(f"{ranker.name} cannot be exported; {' and '.join(able)} can")
     for module in ("onnx", "onnxscript", *backend.packages):
         extra(module)
@@ -103,34 +183,6 @@ def _cleared(folder: Path) -> Path:
     return folder
 
 
-def _write_graph(ranker: Ranker, path: Path) -> None:
-    device = next(ranker.parameters()).device
-    batch: Any = ranker.collate(list(simulate(3, 150, seed=0))).to(device)
-    module: nn.Module
-    if isinstance(ranker, Exportable):
-        part = ranker.tensor_part()
-        module, names, run = part.module, part.axes, ranker.tensor_inputs(batch)[0]
-    else:
-        module, names, run = _Network(ranker), ranker.run_axes, batch.runs[0]
-    example = _without_ones(run, names)
-    axes: Any = {
-        name: {i: axis for i, axis in enumerate(names[name]) if not axis.isdigit()} for name in example
-    }
-    with _quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            module,
-            (),
-            kwargs=example,
-            dynamic_shapes=axes,
-            opset_version=OPSET,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-        assert program is not None
-        program.save(str(path), external_data=False)
-
-
 class _Network(nn.Module):
     """`Ranker.score_run` as the forward pass of a module."""
 
@@ -140,6 +192,27 @@ class _Network(nn.Module):
         self.forward = (
             ranker.score_run
         )  # not a method that calls it: the exporter reads the names of its arguments
+
+
+def _write_graph(ranker: Ranker, path: Path) -> None:
+    device = next(ranker.parameters()).device
+    run = ranker.collate(list(simulate(3, 150, seed=0))).to(device).runs[0]
+    axes = ranker.run_axes
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            _Network(ranker),
+            (),
+            kwargs=_without_ones(run, axes),
+            dynamic_shapes={
+                name: {i: axis for i, axis in enumerate(axes[name]) if not axis.isdigit()} for name in run
+            },
+            opset_version=OPSET,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        assert program is not None
+        program.save(str(path), external_data=False)
 
 
 def _without_ones(inputs: dict[str, Tensor], axes: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:

@@ -1,73 +1,153 @@
-"""Attention inside the items of a union: union tokens see the query and the tokens that they share an item with."""
+"""The encoder's last layers, run on each item's own copies of its tokens after the joint layers."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from crossjem_pl.rankers.attention import HIDDEN
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.rankers.attention import HIDDEN, attend
+from crossjem_pl.rankers.encoders import first_position
 
-__all__ = ["first_places", "item_attention", "item_neighbours"]
-
-
-def item_neighbours(pair_token: Ints, pair_item: Ints, width: int) -> Ints:
-    """Which union tokens stand together in an item: places in the flattened table [P, S, S], S = `width`.
-
-    Args:
-        pair_token: int64 [pairs], flat position (of P * S) of each distinct token of each item.
-        pair_item: int64 [pairs], ascending; the item.
-
-    Returns:
-        int64 [sum of the squared numbers of distinct tokens of the items], with repetitions where tokens share
-        several items; a token stands together with itself.
-    """
-    sizes = np.bincount(pair_item)
-    starts = np.cumsum(sizes) - sizes
-    partners = sizes[pair_item]
-    ends = np.cumsum(partners)
-    place = np.arange(int(ends[-1])) - np.repeat(ends - partners, partners)
-    partner = pair_token[np.repeat(starts[pair_item], partners) + place]
-    return np.repeat(pair_token, partners) * width + partner % width
+__all__ = ["ItemSideLayers"]
 
 
-def first_places(pair_token: Ints, pair_position: Ints, size: int) -> Ints:
-    """The smallest place that each union token has in any of its items, int64 [size]; 0 where no token is.
+class ItemSideLayers(nn.ModuleList):
+    """Takes the last k layers out of an encoder and runs them with the items apart.
+
+    A union gives a shared token one embedding for all its items. From here on each item has its own copies of its
+    tokens, in its own order and with repeats, which attend to [CLS], query and [SEP] and to their own item; the
+    query attends to itself. Nothing is added to the encoder: where no two items share a token and the joint layers
+    have "item" attention, these layers change nothing. Cost: (query + sum of the items) tokens in place of
+    (query + union) in k of the layers; queries, keys and values of the first are computed once for all copies that
+    are equal.
 
     Args:
-        pair_token: int64 [pairs], values in [0, size).
-        pair_position: int64 [pairs], the token's first place in the item.
+        encoder: the joint encoder; loses its last `layers` layers.
+        layers: k, between 1 and one less than the encoder has.
+
+    Raises:
+        ValueError: if the encoder has too few layers, or they need inputs beyond hidden states and a mask.
     """
-    order = np.lexsort((pair_position, pair_token))
-    token = pair_token[order]
-    first = np.ones(len(token), dtype=bool)
-    first[1:] = token[1:] != token[:-1]
-    places = np.zeros(size, dtype=np.int64)
-    places[token[first]] = pair_position[order][first]
-    return places
+
+    def __init__(self, encoder: nn.Module, layers: int) -> None:
+        stack = _layer_stack(encoder)
+        if not 1 <= layers < len(stack):
+            raise ValueError(
+                f"item_side_layers={layers}, but the encoder has {len(stack)} layers and one must stay joint"
+            )
+        super().__init__(stack[len(stack) - layers :])
+        del stack[len(stack) - layers :]
+
+    def forward(
+        self,
+        context: Tensor,
+        entries: Tensor,
+        context_mask: Tensor,
+        word_mask: Tensor,
+        group_token: Tensor,
+        group_item: Tensor,
+        group_pass: Tensor,
+        query_bias: float,
+    ) -> Tensor:
+        """States [P * Q + G * W, width]: those of the contexts, then those of the items' tokens group by group.
+
+        Args:
+            context: [P, Q, width], the joint encoding of [CLS], query and [SEP].
+            entries: [E, width], the states with which the items' tokens begin.
+            context_mask, word_mask, group_token, group_item, group_pass: see `RunFormat.axes`.
+            query_bias: added to the logits of the items' tokens on the query's words.
+        """
+        of_context = torch.where(context_mask, 0.0, HIDDEN)
+        of_query = torch.where(word_mask, query_bias, of_context)[group_pass]
+        same = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN)
+        seen = torch.cat([of_query[:, None, :].expand(-1, same.shape[1], -1), same], dim=2)
+        states = torch.cat([context.flatten(0, 1), entries])
+        columns = torch.arange(context.shape[0] * context.shape[1], device=context.device)
+        columns = columns.unflatten(0, context_mask.shape)
+        rows = columns.numel() + group_token
+        for layer in self:
+            keys = torch.cat([columns[group_pass], rows], dim=1)
+            states = _run(layer, states, columns, of_context, rows, keys, seen)
+            rows = columns.numel() + torch.arange(rows.numel(), device=rows.device).unflatten(0, rows.shape)
+        return states
 
 
-def item_attention(
-    attention_mask: Tensor, sep_token: Tensor, neighbours: Tensor, query_bias: float
+def place_shift(encoder: nn.Module, place: Tensor, shared: Tensor) -> Tensor:
+    """What tells a token's place in its own item from the place that it has in the union, [E, width].
+
+    The difference of the encoder's position embeddings, 0 where the places are equal.
+
+    Args:
+        encoder: with a table of absolute positions.
+        place, shared: int64 [E].
+    """
+    table, first = _position_table(encoder), first_position(encoder.config)  # type: ignore[arg-type]
+    shift = F.embedding(place + first, table) - F.embedding(shared + first, table)
+    # ELECTRA's embeddings may be narrower than its layers
+    project = getattr(encoder, "embeddings_project", None)
+    return F.linear(shift, project.weight) if isinstance(project, nn.Linear) else shift
+
+
+def has_position_table(encoder: nn.Module) -> bool:
+    """Whether `place_shift` is there for the encoder."""
+    return _position_table(encoder) is not None
+
+
+def _position_table(encoder: nn.Module) -> Any:
+    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    return table.weight if isinstance(table, nn.Embedding) else None
+
+
+def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
+    for path in ("encoder.layer", "transformer.layer"):
+        try:
+            stack = encoder.get_submodule(path)
+        except AttributeError:
+            continue
+        if isinstance(stack, nn.ModuleList) and not getattr(encoder.config, "layer_types", None):
+            return stack
+    raise ValueError(
+        f"item-side layers need an encoder whose layers take only hidden states and a mask (BERT, DistilBERT, "
+        f"MiniLM, ELECTRA, RoBERTa); {type(encoder).__name__} is not one"
+    )
+
+
+def _run(
+    layer: Any, states: Tensor, columns: Tensor, of_context: Tensor, rows: Tensor, keys: Tensor, seen: Tensor
 ) -> Tensor:
-    """What is added to the attention logits of joint passes, float32 [P, S, S]: row sees column.
-
-    [CLS], the query and [SEP] see each other and nothing else, so that they do not depend on the items. A union
-    token sees them, the query's words with `query_bias` added, and the tokens of `neighbours`.
+    """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width].
 
     Args:
-        attention_mask: int64 [P, S].
-        sep_token: int64 [P], flat position of each pass's [SEP].
-        neighbours: int64, see `item_neighbours`.
-        query_bias: added to the logits of union tokens on the query's words.
+        states: [n, width]; the first P * Q are the contexts'.
+        columns: int64 [P, Q], rows of `states`.
+        of_context: float32 [P, Q], what is added to the logits of a context on itself.
+        rows: int64 [G, W], rows of `states` of the items' tokens.
+        keys: int64 [G, K], rows of `states` that they attend to.
+        seen: float32 [G, W, K], what is added to their logits.
     """
-    passes, width = attention_mask.shape
-    column = torch.arange(width, device=attention_mask.device)[None, :]
-    sep = (sep_token % width)[:, None]
-    of_query = column <= sep
-    words = of_query & (column > 0) & (column < sep)
-    seen_by_union = torch.where(of_query, query_bias * words, HIDDEN)
-    seen_by_query = torch.where(of_query, 0.0, HIDDEN)
-    bias = torch.where(of_query[:, :, None], seen_by_query[:, None, :], seen_by_union[:, None, :])
-    return bias.flatten().index_fill(0, neighbours, 0.0).view(passes, width, width)
+    bert = hasattr(layer, "intermediate")
+    attention = layer.attention.self if bert else layer.attention
+    linear = (
+        (attention.query, attention.key, attention.value)
+        if bert
+        else (attention.q_lin, attention.k_lin, attention.v_lin)
+    )
+    size = attention.attention_head_size
+    q, k, v = (project(states) for project in linear)
+
+    def heads(values: Tensor, index: Tensor) -> Tensor:
+        return F.embedding(index, values).unflatten(-1, (-1, size))
+
+    options = {"scaling": size**-0.5, "dropout": attention.dropout.p if attention.training else 0.0}
+    context = attend(heads(q, columns), heads(k, columns), heads(v, columns), of_context, **options)
+    items = attend(heads(q, rows), heads(k, keys), heads(v, keys), seen, **options)
+    mixed = torch.cat([part.flatten(2).flatten(0, 1) for part in (context, items)])
+    before = F.embedding(torch.cat([columns.flatten(), rows.flatten()]), states)
+    if bert:
+        between = layer.attention.output(mixed, before)
+        return layer.output(layer.intermediate(between), between)
+    between = layer.sa_layer_norm(attention.out_lin(mixed) + before)
+    return layer.output_layer_norm(layer.ffn(between) + between)

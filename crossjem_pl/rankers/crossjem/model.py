@@ -3,59 +3,91 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any, Self, Unpack, get_args
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import (
+    Batch,
     Explanation,
     TokenContribution,
     init_arguments,
-    into_slots,
     item_mask,
     register,
 )
 from crossjem_pl.rankers.crossjem import heads
-from crossjem_pl.rankers.crossjem.attention import item_attention
-from crossjem_pl.rankers.crossjem.batch import JointBatch, UnionAttention, UnionPositions, joint_batch
-from crossjem_pl.rankers.crossjem.heads import JointTokens, LinearHead, ScoringHead
-from crossjem_pl.rankers.crossjem.item_layers import ItemLayers
-from crossjem_pl.rankers.crossjem.joint_graph import joint_axes, joint_part, place_in_segment
-from crossjem_pl.rankers.crossjem.split_layers import SplitLayers
-from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, first_position, load_encoder
-from crossjem_pl.rankers.exportable import Exportable, TensorPart
+from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, has_position_table, place_shift
+from crossjem_pl.rankers.crossjem.batch import Passes, RunFormat, Steps, UnionAttention, UnionPositions, deal
+from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, QueryHead, ScoringHead, TokenStates
+from crossjem_pl.rankers.encoders import (
+    EncoderOptions,
+    encode_tokens,
+    first_position,
+    has_segments,
+    load_encoder,
+)
 from crossjem_pl.rankers.neural import NeuralRanker
-from crossjem_pl.rankers.pairwise.packed_attention import pack
-from crossjem_pl.text import PassOrder, Ragged, leading_items, length_runs, plan_passes
+from crossjem_pl.text import PassOrder, Ragged, leading_items
 
-__all__ = ["CrossJEM"]
+__all__ = ["FORMS", "CrossJEM", "Form"]
+
+Form = Literal["paper", "paper-positional", "best", "best-query"]
+
+
+class _Preset(NamedTuple):
+    head: Callable[[], ScoringHead]
+    union_positions: UnionPositions
+    union_attention: UnionAttention
+    query_bias: float
+    item_side_layers: int
+    own_places: bool
+    max_items_per_pass: int
+    max_union_tokens: int
+
+
+_PAPER = _Preset(LinearHead, "sequential", "full", 0.0, 0, False, 100, 262)
+_BEST = _Preset(MatchHead, "item", "item", -3.0, 1, False, 700, 450)
+
+FORMS: dict[Form, _Preset] = {
+    "paper": _PAPER,
+    "paper-positional": _PAPER._replace(head=lambda: LinearHead(positions=True)),
+    "best": _BEST,
+    "best-query": _BEST._replace(head=QueryHead),
+}
+"""What the arguments of `CrossJEM` are in each form where they are not given."""
 
 _RUN_COST = 64
-"""Tokens of padding that a further run of the encoder must spare on one CPU thread. With 6 layers of width 384 on
-an AMD EPYC (Zen 4) 16 to 64 measured alike, and 100 or more slower."""
+"""Tokens of padding that a further run must spare on one CPU thread. With 6 layers of width 384 on an AMD EPYC
+(Zen 4) 16 to 64 measured alike, and 100 or more slower."""
+
+_LAST_READER = "crossjem_pl 0.1 (commit f314800) reads such folders"
 
 
 @register
-class CrossJEM(NeuralRanker, Exportable):
+class CrossJEM(NeuralRanker):
     """CROSS-JEM (Paliwal et al., 2024): `[CLS] q [SEP] u_1..u_M`, u = the distinct item tokens, ascending.
 
     Lists that exceed `max_items_per_pass` or `max_union_tokens` are split into passes that run in one batch;
     no token is dropped. Texts longer than their own limits are cut and counted.
 
+    An argument that is None is that of the form: "paper" (linear head, sequential positions, full attention, no
+    item-side layers, N = 100, L_u = 262), "paper-positional" (the same with the sinusoids of Table 6b), "best", the
+    recommended form (match head, item positions, item attention with a query bias of -3, one item-side layer,
+    N = 700, L_u = 450), or "best-query" (the same with the query head).
+
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and
             [SEP].
-        head: how token embeddings become scores; the paper's `LinearHead` by default.
-        item_layers: encoder layers that are added and run inside each item after the joint ones, see `ItemLayers`
-            (0: the paper's form).
-        union_positions: "sequential", the encoder's own positions (the paper); "shared", one position for
-            all union tokens, which makes the union a set; or "item", a token's first place in the items that
-            hold it, counted from 1 as in `[CLS] item`, in the first segment. The last two let the union be
+        head: how token states become scores.
+        form: see above.
+        union_positions: "sequential", the encoder's own positions (the paper), or "item": a token's first place in
+            the items that hold it, counted from 1 as in `[CLS] item`, in the first segment, which lets the union be
             longer than the position table.
         union_attention: "full", all tokens see each other (the paper), or "item": a union token sees the query
             and the tokens that it shares an item with, the query sees itself. Then other items change an item's
@@ -63,8 +95,10 @@ class CrossJEM(NeuralRanker, Exportable):
             what it knows.
         query_bias: with "item" attention, what is added to the attention logits of union tokens on the query's
             words. Below 0, training begins near an encoding of the items on their own.
-        split_layers: how many of the encoder's own last layers run on each item's own copies of its tokens, see
-            `SplitLayers` (0: the paper's form).
+        item_side_layers: how many of the encoder's own last layers run on each item's own copies of its tokens, see
+            `ItemSideLayers`.
+        own_places: whether a copy enters these layers with the difference between the position embeddings of its
+            place in its own item and of its place in the union added, so that word order counts.
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         max_items_per_pass: N of the paper.
@@ -72,10 +106,15 @@ class CrossJEM(NeuralRanker, Exportable):
         pass_order: how items of a split list are put into passes, see `plan_passes`.
         options: how the encoder is loaded, see `EncoderOptions`.
 
+    Attributes:
+        steps: the multiples to which `collate` pads, see `Steps`.
+        run_cost: tokens of padding that a further run of the network must spare, for inference on passes of unequal
+            length; None for 64 per thread on a CPU and one single run elsewhere.
+
     Raises:
         ValueError: on limits that contradict each other or the encoder's number of positions, for an unknown
-            `union_positions`, `union_attention` or `pass_order`, for item layers together with split layers, and
-            for "item" attention with an encoder that has windows of attention of its own.
+            `form`, `union_positions`, `union_attention` or `pass_order`, for `own_places` without item positions or
+            item-side layers, and for "item" attention with an encoder that has windows of attention of its own.
     """
 
     name = "crossjem"
@@ -84,65 +123,77 @@ class CrossJEM(NeuralRanker, Exportable):
         self,
         encoder: str,
         head: ScoringHead | None = None,
-        item_layers: int = 0,
-        union_positions: UnionPositions = "sequential",
-        union_attention: UnionAttention = "full",
-        query_bias: float = 0.0,
-        split_layers: int = 0,
+        form: Form = "paper",
+        union_positions: UnionPositions | None = None,
+        union_attention: UnionAttention | None = None,
+        query_bias: float | None = None,
+        item_side_layers: int | None = None,
+        own_places: bool | None = None,
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
-        max_items_per_pass: int = 100,
-        max_union_tokens: int = 262,
+        max_items_per_pass: int | None = None,
+        max_union_tokens: int | None = None,
         pass_order: PassOrder = "sorted",
         **options: Unpack[EncoderOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        head = head or LinearHead()
-        init_args["head"] = {"class": type(head).__name__, "init_args": head.init_args}
+        if form not in FORMS:
+            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+        given = {field: init_args[field] for field in _Preset._fields if init_args[field] is not None}
+        if "item_side_layers" in given and not item_side_layers:
+            given.setdefault("own_places", False)
+        whole = FORMS[form]._replace(**given)
+        made = head if head is not None else whole.head()
+        init_args |= {**whole._asdict(), "head": {"class": type(made).__name__, "init_args": made.init_args}}
         super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
         self.encoder = load_encoder(encoder, options)
         if getattr(self.encoder, "pooler", None) is not None:
             # [CLS] is not pooled; a pooler would only be dead weight
             self.encoder.register_module("pooler", None)
-        self.union_positions = union_positions
-        self.union_attention, self.query_bias = union_attention, query_bias
-        self.max_items_per_pass = max_items_per_pass
-        self.max_union_tokens = max_union_tokens
+        self.union_positions, self.union_attention = whole.union_positions, whole.union_attention
+        self.query_bias, self.own_places = whole.query_bias, whole.own_places
+        self.max_items_per_pass, self.max_union_tokens = whole.max_items_per_pass, whole.max_union_tokens
         self.pass_order = pass_order
-        self._check_limits()
-        width = int(self.encoder_config.hidden_size)
-        self.head = head
-        self.head.build(width)
-        if item_layers and split_layers:
-            raise ValueError(f"item_layers={item_layers} and split_layers={split_layers}: give one of them")
-        self.item_layers = ItemLayers(self.encoder, item_layers, max_item_tokens) if item_layers else None
-        self.split_layers = SplitLayers(self.encoder, split_layers) if split_layers else None
+        self.steps, self.run_cost = Steps(), None
+        self._segments = has_segments(self.encoder)
+        layers = whole.item_side_layers
+        self._check(layers)
+        self.head = made
+        self.head.build(int(self.encoder_config.hidden_size), max_item_tokens)
+        self.item_side_layers = ItemSideLayers(self.encoder, layers) if layers else None
+        self.register_load_state_dict_pre_hook(_renamed)
 
     @property
     def encoder_config(self) -> PretrainedConfig:
         return self.encoder.config  # type: ignore[return-value]
 
     def encoders(self) -> list[nn.Module]:
-        return [m for m in (self.encoder, self.item_layers, self.split_layers) if m is not None]
+        return [m for m in (self.encoder, self.item_side_layers) if m is not None]
 
     @classmethod
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
-        head = init_args["head"]
-        head_class = getattr(heads, head["class"], None)
+        known = {"own_places": False, **init_args}  # version 0.1 had none
+        known["item_side_layers"] = known.pop("split_layers", known.get("item_side_layers"))
+        lost = {
+            "item layers": known.pop("item_layers", 0),
+            "union_positions='shared'": known.get("union_positions") == "shared",
+            "pass_order='given'": known.get("pass_order") == "given",
+            "the head MaxSimHead": known["head"]["class"] == "MaxSimHead",
+        }
+        for what in (name for name, used in lost.items() if used):
+            raise ValueError(f"{folder}: a CROSS-JEM with {what}; {_LAST_READER}, this version does not")
+        head_class = getattr(heads, known["head"]["class"], None)
         if not (isinstance(head_class, type) and issubclass(head_class, ScoringHead)):
-            raise ValueError(
-                f"{folder}: unknown scoring head {head['class']!r}; the package's are in rankers/heads.py"
-            )
-        return super().from_folder(folder, {**init_args, "head": head_class(**head["init_args"])})
+            raise ValueError(f"{folder}: unknown scoring head {known['head']['class']!r}")
+        return super().from_folder(folder, {**known, "head": head_class(**known["head"]["init_args"])})
 
     @property
     def union_limit(self) -> int | None:
         """The largest `max_union_tokens` that the encoder's positions allow; None if they set no limit."""
-        config = self.encoder_config
-        available = getattr(config, "max_position_embeddings", None)
-        if available is None or self.union_positions != "sequential":
+        positions = self._positions
+        if positions is None or self.union_positions != "sequential":
             return None
-        return int(available) - first_position(config) - self.max_query_tokens - 2
+        return positions - self.max_query_tokens - 2
 
     def with_limits(self, max_items_per_pass: int, max_union_tokens: int, pass_order: PassOrder) -> Self:
         """This ranker, with the same weights, that splits lists in another way.
@@ -159,205 +210,134 @@ class CrossJEM(NeuralRanker, Exportable):
         for name, value in limits.items():
             setattr(other, name, value)
         other.init_args = {**self.init_args, **limits}
-        other._check_limits()
+        other._check(int(other.init_args["item_side_layers"]))
         return other
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
         items = self.encode_items([ranking_list]).tokens
         return leading_items(items, self.max_items_per_pass, self.max_union_tokens)
 
-    def collate(self, lists: Sequence[RankingList]) -> JointBatch:
+    def passes(self, lists: Sequence[RankingList]) -> Passes:
+        """How the items of the lists are dealt to passes."""
+        queries, items = self.encode_queries(lists).tokens, self.encode_items(lists).tokens
+        return self._deal(queries, items, item_mask(lists))
+
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
+        mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
-        item_pass, list_of_pass = self._plan(items.tokens, np.array([len(one) for one in lists]))
-        return joint_batch(
-            item_mask(lists),
-            queries,
-            items,
-            item_pass,
-            list_of_pass,
-            self.tokenizer.hf,
-            self.union_positions,
-            self.union_attention,
-            context=self.split_layers is not None,
-        )
+        passes = self._deal(queries.tokens, items.tokens, mask)
+        cost = self.run_cost
+        if cost is None and not self.training and next(self.parameters()).device.type == "cpu":
+            cost = _RUN_COST * torch.get_num_threads()
+        runs, slots = zip(*self._format.runs(passes, mask.numel(), cost), strict=True)
+        return Batch(mask, items.truncated, queries.truncated, runs=list(runs), slots=torch.cat(slots))
 
-    def forward(self, batch: JointBatch) -> Tensor:
-        tokens = self._tokens(batch)
-        with torch.autocast(batch.input_ids.device.type, enabled=False):
-            scores = self.head(tokens)
-        return self.tensor_scores(batch, [scores])
+    @property
+    def run_axes(self) -> dict[str, tuple[str, ...]]:
+        return self._format.axes
 
-    def tensor_part(self) -> TensorPart:
-        axes = self._axes()
-        after = self.item_layers or self.split_layers
-        return joint_part(self.encoder, self.head, after, axes, self.max_item_tokens, self.query_bias)
-
-    def tensor_inputs(self, batch: JointBatch) -> list[dict[str, Tensor]]:
-        """One run: all passes at once, the pools as padded rows; see `PaddedTokens`."""
-        items = len(batch.item_pass)
-        place = place_in_segment(batch.query_pass, len(batch.sep_token))
-        query = pack(batch.query_pass, place, len(batch.sep_token))
-        query_token, sep_token, _ = batch.context_rows()
-        inputs: dict[str, Tensor | None] = {
-            "input_ids": batch.input_ids,
-            "attention_mask": self._attention(batch),
-            "segment_ids": batch.segment_ids,
-            "position_ids": batch.position_ids,
-            "query_rows": query_token[query.rows],
-            "query_mask": query.mask,
-            "sep_token": sep_token,
-            "item_pass": batch.item_pass,
-            "context_token": batch.context_token,
-            "context_mask": batch.context_mask,
-        }
-        if self.item_layers is None and self.split_layers is None:
-            own = pack(batch.pair_item, place_in_segment(batch.pair_item, items), items)
-            rows, position = batch.pair_token[own.rows], batch.pair_position
-        else:  # the output of the layers inside the items is read, not the joint encoding
-            own = pack(batch.own_item, batch.own_position, items)
-            rows, position = own.rows, batch.own_position
-            inputs |= {
-                "own_token": batch.own_token,
-                "own_position": batch.own_position,
-                "own_flat": own.flat,
-            }
-        inputs |= {"item_rows": rows, "item_mask": own.mask, "item_positions": position[own.rows]}
-        return [{name: value for name in self._axes() if (value := inputs[name]) is not None}]
-
-    def tensor_scores(self, batch: JointBatch, outputs: Sequence[Tensor]) -> Tensor:
-        return into_slots(outputs, batch.item_slot, batch.item_mask)
+    def score_run(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        context_mask: Tensor,
+        word_mask: Tensor,
+        item_pass: Tensor,
+        item_mask: Tensor,
+        item_rows: Tensor,
+        item_positions: Tensor,
+        item_of_output: Tensor,
+        segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        entry_token: Tensor | None = None,
+        entry_place: Tensor | None = None,
+        entry_shared: Tensor | None = None,
+        group_token: Tensor | None = None,
+        group_item: Tensor | None = None,
+        group_pass: Tensor | None = None,
+    ) -> Tensor:
+        """Scores, float32 [n], from the tensors of `RunFormat.axes`."""
+        seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
+        hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
+        context, states = hidden[:, : context_mask.shape[1]], hidden.flatten(0, 1)
+        if self.item_side_layers is not None:
+            entries = F.embedding(entry_token, states)
+            if entry_place is not None:
+                entries = entries + place_shift(self.encoder, entry_place, entry_shared).to(entries.dtype)
+            groups = group_token, group_item, group_pass
+            states = self.item_side_layers(
+                context, entries, context_mask, word_mask, *groups, self.query_bias
+            )
+            context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
+        items = item_rows, item_mask, item_positions, item_pass
+        tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *items)
+        with _full_precision(input_ids.device):
+            return self.head(tokens)[item_of_output].float()
 
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         batch = self.collate([ranking_list]).to(next(self.encoder.parameters()).device)
-        with torch.autocast(batch.input_ids.device.type, enabled=False):
-            tokens = self._tokens(batch)
-            scores = self.head(tokens)
-            parts = self.head.contributions(tokens)
-        pieces = self.tokenizer.hf.convert_ids_to_tokens(batch.input_ids.flatten().tolist())
-        apart = self.item_layers is not None or self.split_layers is not None
-        joint = batch.own_token if apart else tokens.pair_token
-        special = set(tokens.cls_token.tolist()) | set(tokens.sep_token.tolist())
-        if batch.context_token is not None:  # the context has rows of its own: back to the passes'
-            parts.context_token = batch.context_token.flatten()[parts.context_token]
-            special = set(batch.context_token[:, 0].tolist()) | set(batch.sep_token.tolist())
-        found: list[list[TokenContribution]] = [[] for _ in ranking_list.items]
-        for item, token, value in zip(
-            tokens.pair_item.tolist(), joint.tolist(), parts.pair.tolist(), strict=True
-        ):
-            found[item].append(TokenContribution(pieces[token], "item", value))
-        for item, token, value in zip(
-            parts.context_item.tolist(), parts.context_token.tolist(), parts.context.tolist(), strict=True
-        ):
-            found[item].append(
-                TokenContribution(pieces[token], "special" if token in special else "query", value)
-            )
-        bias = (TokenContribution("", "bias", parts.constant),) if parts.constant else ()
-        return [
-            Explanation(text, score, (*own, *bias))
-            for text, score, own in zip(ranking_list.items, scores.tolist(), found, strict=True)
-        ]
+        texts, hf = ranking_list.items, self.tokenizer.hf
+        rows = self.encode_items([ranking_list]).tokens
+        found: dict[int, Explanation] = {}
+        slots, seen = batch.slots.tolist(), []
+        for run in batch.runs:
+            handle = self.head.register_forward_hook(lambda head, args, output: seen.append(args[0]))
+            try:
+                self.score_run(**run)
+            finally:
+                handle.remove()
+            outputs = run["item_of_output"].tolist()
+            with _full_precision(batch.slots.device):
+                parts = self.head.contributions(seen.pop())
+            scores, of_items = parts.scores().tolist(), parts.items.tolist()
+            ids, inside = run["input_ids"].tolist(), run["context_mask"].tolist()
+            bias = () if parts.constant is None else (TokenContribution("", "bias", float(parts.constant)),)
+            for row, slot in zip(outputs, slots[: len(outputs)], strict=True):
+                if slot == len(texts):
+                    continue
+                own = rows.row(slot).tolist()
+                own = own if self.item_side_layers is not None else sorted(set(own))
+                named = list(
+                    zip(hf.convert_ids_to_tokens(own), ["item"] * len(own), of_items[row], strict=False)
+                )
+                if parts.context is not None:
+                    number = int(run["item_pass"][row])
+                    pieces = hf.convert_ids_to_tokens(ids[number][: sum(inside[number])])
+                    kinds = ["special", *["query"] * (len(pieces) - 2), "special"]
+                    named += list(zip(pieces, kinds, parts.context[row].tolist(), strict=False))
+                made = (TokenContribution(token, part, value) for token, part, value in named)  # type: ignore[arg-type]
+                found[slot] = Explanation(texts[slot], scores[row], (*made, *bias))
+            del slots[: len(outputs)]
+        return [found[i] for i in range(len(texts))]
 
-    def _tokens(self, batch: JointBatch) -> JointTokens:
-        hidden = self._encode_passes(batch)
-        passes, width, size = hidden.shape
-        joint = hidden.reshape(passes * width, size)
-        pair_token, pair_item, pair_position = batch.pair_token, batch.pair_item, batch.pair_position
-        embeddings = item_embeddings = joint.float()
-        own = None
-        if self.item_layers is not None:
-            own = self.item_layers(
-                joint, batch.own_token, batch.own_item, batch.own_position, len(batch.item_pass)
-            )
-        elif self.split_layers is not None:
-            packing = pack(batch.own_item, batch.own_position, len(batch.item_pass))
-            of_context = (batch.context_token, batch.context_mask)
-            context, own = self.split_layers(
-                joint, *of_context, batch.own_token, packing, batch.item_pass, self.query_bias
-            )
-            embeddings = context.float()
-        if own is not None:
-            item_embeddings = own.float()
-            pair_token = torch.arange(len(batch.own_token), device=joint.device)
-            pair_item, pair_position = batch.own_item, batch.own_position
-        query_token, sep_token, row = batch.context_rows()
-        return JointTokens(
-            embeddings=embeddings,
-            query_token=query_token,
-            query_pass=batch.query_pass,
-            cls_token=torch.arange(passes, device=joint.device) * row,
-            sep_token=sep_token,
-            item_pass=batch.item_pass,
-            item_embeddings=item_embeddings,
-            pair_token=pair_token,
-            pair_item=pair_item,
-            pair_position=pair_position,
+    def _deal(self, queries: Ragged, items: Ragged, mask: Tensor) -> Passes:
+        return deal(queries, items, mask, self.max_items_per_pass, self.max_union_tokens, self.pass_order)
+
+    @property
+    def _format(self) -> RunFormat:
+        hf = self.tokenizer.hf
+        return RunFormat(
+            hf.cls_token_id,
+            hf.sep_token_id,
+            hf.pad_token_id or 0,
+            self.union_positions,
+            self.union_attention,
+            self.query_bias,
+            self.init_args["item_side_layers"],
+            self.own_places,
+            self._segments,
+            self._positions if self.union_positions == "sequential" else None,
+            self.steps,
         )
 
-    def _encode_passes(self, batch: JointBatch) -> Tensor:
-        """Last hidden state, [P, S, width]; what stands on padding is never read.
+    @property
+    def _positions(self) -> int | None:
+        """How many positions the encoder has; None if it sets no limit."""
+        available = getattr(self.encoder_config, "max_position_embeddings", None)
+        return None if available is None else int(available) - first_position(self.encoder_config)
 
-        For inference on a CPU, where padding costs as much as tokens, passes of unequal length are encoded in
-        runs of similar length.
-        """
-        attention = self._attention(batch)
-        if batch.input_ids.device.type == "cpu" and not torch.is_grad_enabled():
-            lengths = batch.attention_mask.sum(1).numpy()
-            cuts = length_runs(lengths, _RUN_COST * torch.get_num_threads())
-            if len(cuts) > 1:
-                runs = [(torch.from_numpy(c), int(lengths[c].max())) for c in cuts]
-                return self._encode_runs(batch, attention, runs)
-        return self._encode_rows(batch, attention, slice(None), batch.input_ids.shape[1])
-
-    def _encode_runs(
-        self, batch: JointBatch, attention: Tensor, runs: Sequence[tuple[Tensor, int]]
-    ) -> Tensor:
-        encoded = [self._encode_rows(batch, attention, rows, length) for rows, length in runs]
-        hidden = encoded[0].new_zeros((*batch.input_ids.shape, encoded[0].shape[-1]))
-        for (rows, length), own in zip(runs, encoded, strict=True):
-            hidden[rows, :length] = own
-        return hidden
-
-    def _encode_rows(self, batch: JointBatch, attention: Tensor, rows: Tensor | slice, length: int) -> Tensor:
-        position_ids = batch.position_ids
-        seen = attention[rows, :length] if attention.ndim == 2 else attention[rows, None, :length, :length]
-        return encode_tokens(
-            self.encoder,
-            batch.input_ids[rows, :length],
-            seen,
-            batch.segment_ids[rows, :length],
-            None if position_ids is None else position_ids[rows, :length],
-        )
-
-    def _attention(self, batch: JointBatch) -> Tensor:
-        """The padding mask, int64 [P, S], or what is added to the attention logits, float32 [P, S, S]."""
-        if batch.neighbours is None:
-            return batch.attention_mask
-        return item_attention(batch.attention_mask, batch.sep_token, batch.neighbours, self.query_bias)
-
-    def _axes(self) -> dict[str, tuple[str, ...]]:
-        return joint_axes(
-            self.encoder,
-            own_positions=self.union_positions != "sequential",
-            attention_table=self.union_attention == "item",
-            own_tokens=self.item_layers is not None or self.split_layers is not None,
-            context=self.split_layers is not None,
-        )
-
-    def _plan(self, items: Ragged, counts: np.ndarray) -> tuple[np.ndarray, list[int]]:
-        """The pass of every item over the whole batch, and the list of every pass."""
-        item_pass = np.empty(len(items.lengths), dtype=np.int64)
-        list_of_pass: list[int] = []
-        begin = 0
-        for i, count in enumerate(counts):
-            own = items.slice(begin, begin + int(count))
-            plan = plan_passes(own, self.max_items_per_pass, self.max_union_tokens, self.pass_order)
-            item_pass[begin : begin + int(count)] = plan + len(list_of_pass)
-            list_of_pass += [i] * (int(plan.max()) + 1)
-            begin += int(count)
-        return item_pass, list_of_pass
-
-    def _check_limits(self) -> None:
+    def _check(self, item_side_layers: int) -> None:
         choices = {
             "union_positions": UnionPositions,
             "union_attention": UnionAttention,
@@ -377,27 +357,40 @@ class CrossJEM(NeuralRanker, Exportable):
             )
         if self.query_bias and self.union_attention != "item":
             raise ValueError(f"query_bias={self.query_bias} needs union_attention='item'")
+        if self.own_places and not (item_side_layers and self.union_positions == "item"):
+            raise ValueError("own_places needs union_positions='item' and item-side layers")
+        if self.own_places and not has_position_table(self.encoder):
+            raise ValueError(
+                f"own_places needs an encoder with a table of positions, not {type(self.encoder).__name__}"
+            )
         config = self.encoder_config
         windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-        if self.union_attention == "item" and (windows or _kernel(config) not in ("eager", "sdpa")):
+        kernel = str(getattr(config, "_attn_implementation", None) or "eager")
+        if self.union_attention == "item" and (windows or kernel not in ("eager", "sdpa")):
             raise ValueError(
                 f"union_attention='item' needs an encoder whose layers see the whole sequence, with eager or sdpa "
-                f"attention; {config.model_type} with {_kernel(config)} attention is not one"
+                f"attention; {config.model_type} with {kernel} attention is not one"
             )
         needed = self.max_query_tokens + 2
         if self.union_positions == "item":
             needed = max(needed, self.max_item_tokens + 1)
         else:
-            needed += 1 if self.union_positions == "shared" else self.max_union_tokens
-        first = first_position(config)
-        available = getattr(config, "max_position_embeddings", needed + first) - first
-        if needed > available:
+            needed += self.max_union_tokens
+        if self._positions is not None and needed > self._positions:
             raise ValueError(
                 f"max_query_tokens={self.max_query_tokens} + 2 + max_union_tokens={self.max_union_tokens} "
-                f"need {needed} positions, the encoder has {available}; lower a limit or use "
-                "union_positions='shared'"
+                f"need {needed} positions, the encoder has {self._positions}; lower a limit or use "
+                "union_positions='item'"
             )
 
 
-def _kernel(config: PretrainedConfig) -> str:
-    return str(getattr(config, "_attn_implementation", None) or "eager")
+def _full_precision(device: torch.device) -> Any:
+    """Outside any autocast: heads compute in float32."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _renamed(module: nn.Module, state: dict[str, Tensor], *_: Any) -> None:
+    """Version 0.1 called the item-side layers `split_layers.layers`."""
+    for key in [key for key in state if key.startswith("split_layers.layers.")]:
+        state["item_side_layers." + key.removeprefix("split_layers.layers.")] = state.pop(key)
