@@ -15,7 +15,7 @@ from crossjem_pl.inference.configuration import Configuration, Passes, configure
 from crossjem_pl.inference.scorer import Precision, Scorer
 from crossjem_pl.inference.timing import take_turns
 from crossjem_pl.lists import RankingList
-from crossjem_pl.text import plan_passes
+from crossjem_pl.text import distinct_rows, plan_passes
 
 __all__ = ["Bounds", "Trial", "TuneReport", "candidate_passes", "tune"]
 
@@ -165,7 +165,8 @@ def candidate_passes(scorer: Scorer, lists: Sequence[RankingList]) -> list[Passe
     if before is None:
         return []
     longest = max(map(len, lists))
-    tokens_of = [ranker.encode_items([each]).tokens for each in lists]
+    encoded = [ranker.encode_items([each]).tokens for each in lists]
+    tokens_of = [tokens.take(distinct_rows(tokens)[0]) for tokens in encoded]
     union = max(len(np.unique(tokens.values)) for tokens in tokens_of)
     most = union if ranker.union_limit is None else min(union, ranker.union_limit)
     grid = [

@@ -43,12 +43,9 @@ def test_draws_within_the_limits_and_keeps_a_positive(ranker: CrossJEM, n_items:
             assert drawn.labels is not None
             assert max(drawn.labels) == 1.0
             shortened += left_out > 0
-            batch = ranker.collate([drawn])
-            assert len(batch.input_ids) == 1, "one pass"
-            lengths = [len(ranker.tokenizer.hf.tokenize(text)) for text in drawn.items]
-            assert batch.own_item.bincount().tolist() == lengths, "every token of every drawn item"
-            union = {int(token) for token in batch.input_ids[0][batch.segment_ids[0] == 1]}
-            assert len(union) <= 12
+            passes = ranker.passes([drawn])
+            assert set(passes.pass_of_row.tolist()) == {0}, "one pass"
+            assert len(set(passes.rows.values.tolist())) <= 12
             assert len(drawn) <= 7
     assert shortened > 0 or n_items == 2
 
@@ -62,7 +59,7 @@ def test_leaves_out_no_more_than_it_must(ranker: CrossJEM) -> None:
             ]  # the same draw for a ranker without limits
             assert order.item_ids[: len(drawn)] == drawn.item_ids
             one_more = order.select(range(len(drawn) + 1))
-            assert len(ranker.collate([one_more]).input_ids) > 1
+            assert ranker.passes([one_more]).pass_of_row.max() > 0
 
 
 def test_is_a_pure_function_of_seed_epoch_and_index() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from crossjem_pl.inference.export.backends import BACKENDS
+from crossjem_pl.inference.export.comparison import compare_models
+from crossjem_pl.inference.export.description import read_description
 
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export import write
-from crossjem_pl.inference.export.backends import BACKENDS
-from crossjem_pl.inference.export.comparison import compare_models
-from crossjem_pl.inference.export.description import read_description
 from crossjem_pl.inference.export.ranker import load_exported
 from crossjem_pl.inference.export.write import export_ranker
 from crossjem_pl.lists import RankingList

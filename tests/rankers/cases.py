@@ -15,11 +15,8 @@ from crossjem_pl.rankers import (
     CoRALRanker,
     CrossJEM,
     Instructor,
-    MatchHead,
-    MaxSimHead,
     MonoBERT,
     MonoT5,
-    QueryHead,
     Ranker,
     RankingGPT,
     RankT5,
@@ -29,34 +26,15 @@ from crossjem_pl.rankers import (
 )
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
-ITEM: dict[str, Any] = {
-    "union_positions": "item",
-    "union_attention": "item",
-    "query_bias": -3.0,
-    "max_union_tokens": 128,
-    "dropout": 0.0,
-    **LIMITS,
-}
+PASS: dict[str, Any] = {"max_union_tokens": 128, "dropout": 0.0, **LIMITS}
 
 CASES: dict[str, Callable[[Path], Ranker]] = {
     "bm25": lambda models: BM25(),
-    "crossjem": lambda models: CrossJEM(str(models / "bert"), max_union_tokens=128, dropout=0.0, **LIMITS),
-    "crossjem-query-item-layer": lambda models: CrossJEM(
-        str(models / "bert"), QueryHead(), 1, "shared", max_union_tokens=128, dropout=0.0, **LIMITS
-    ),
-    "crossjem-item-attention": lambda models: CrossJEM(str(models / "bert"), QueryHead(), **ITEM),
-    "crossjem-split-layer": lambda models: CrossJEM(
-        str(models / "bert"), QueryHead(), split_layers=1, **ITEM
-    ),
-    "crossjem-match": lambda models: CrossJEM(str(models / "bert"), MatchHead(), split_layers=1, **ITEM),
-    "crossjem-maxsim": lambda models: CrossJEM(
-        str(models / "bert"),
-        MaxSimHead(linear=True),
-        0,
-        "shared",
-        max_union_tokens=128,
-        dropout=0.0,
-        **LIMITS,
+    "crossjem": lambda models: CrossJEM(str(models / "bert"), **PASS),
+    "crossjem-positional": lambda models: CrossJEM(str(models / "bert"), form="paper-positional", **PASS),
+    "crossjem-best": lambda models: CrossJEM(str(models / "bert"), form="best", **PASS),
+    "crossjem-query": lambda models: CrossJEM(
+        str(models / "bert"), form="best-query", item_side_layers=0, **PASS
     ),
     "meb": lambda models: MEB(buckets=4096),
     "rankt5": lambda models: RankT5(str(models / "t5"), dropout=0.0, pairs_per_pass=7, **LIMITS),

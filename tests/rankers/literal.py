@@ -49,6 +49,7 @@ class Joint:
     query: list[int]
     items: list[list[int]]
     union: list[int]
+    places: list[int]
     states: Tensor
 
     @property
@@ -79,12 +80,10 @@ def joint_pass(
     ordered = sorted(union, reverse=backwards)
     ids = [hf.cls_token_id, *query, hf.sep_token_id]
     segment_ids = [0] * len(ids) + [0 if ranker.union_positions == "item" else 1] * len(ordered)
+    places = [min(item.index(token) for item in items if token in item) for token in ordered]
     if ranker.union_positions == "sequential":
         positions = list(range(len(ids) + len(ordered)))
-    elif ranker.union_positions == "shared":
-        positions = list(range(len(ids))) + [len(ids)] * len(ordered)
     else:
-        places = [min(item.index(token) for item in items if token in item) for token in ordered]
         positions = list(range(len(ids))) + [1 + place for place in places]
     mask = torch.ones(1, len(positions), dtype=torch.long)
     if ranker.union_attention == "item":
@@ -96,7 +95,7 @@ def joint_pass(
     }
     if segments:
         inputs["token_type_ids"] = torch.tensor([segment_ids])
-    return Joint(query, items, ordered, ranker.encoder(**inputs).last_hidden_state[0])
+    return Joint(query, items, ordered, places, ranker.encoder(**inputs).last_hidden_state[0])
 
 
 def neighbours_table(query_bias: float, query: list[int], items: list[list[int]], union: list[int]) -> Tensor:
@@ -153,7 +152,7 @@ def paper_scores(
     """Algorithm 2, lines 10 to 24: mask, selective mean pooling, classifier. Float32 [items].
 
     Args:
-        own: states [tokens, width] of each item after item layers; they stand for the union's.
+        own: states [tokens, width] of each item after item-side layers; they stand for the union's.
     """
     masks = [attention_mask(joint.query, joint.union, item) for item in joint.items]
     scores = []
@@ -179,32 +178,14 @@ def item_states(joint: Joint) -> list[Tensor]:
     return [torch.stack([joint.state_of(token) for token in dict.fromkeys(item)]) for item in joint.items]
 
 
-def item_layer_states(ranker: CrossJEM, joint: Joint) -> list[Tensor]:
-    """Every item alone through the item layers with transformers' eager attention; [tokens, width] each."""
-    assert ranker.item_layers is not None
-    layers = copy.deepcopy(ranker.item_layers.layers)
-    for module in layers.modules():
-        config = getattr(module, "config", None)
-        if config is not None:
-            config._attn_implementation = "eager"
-    states = []
-    for item in joint.items:
-        hidden = torch.stack([joint.state_of(token) for token in item])
-        hidden = (hidden + ranker.item_layers.positions.weight[: len(item)])[None]
-        for layer in layers:
-            hidden = layer(hidden, attention_mask=None)
-        states.append(hidden[0])
-    return states
-
-
-def split_states(ranker: CrossJEM, joint: Joint) -> tuple[Joint, list[Tensor]]:
-    """Every item's tokens after [CLS] query [SEP] through the split layers with transformers' eager attention.
+def item_side_states(ranker: CrossJEM, joint: Joint, first: int = 0) -> tuple[Joint, list[Tensor]]:
+    """Every item's tokens after [CLS] query [SEP] through the item-side layers with transformers' eager attention.
 
     Returns:
         The pass with the query's states after these layers, and the states [tokens, width] of each item.
     """
-    assert ranker.split_layers is not None
-    layers = copy.deepcopy(ranker.split_layers.layers)
+    assert ranker.item_side_layers is not None
+    layers = copy.deepcopy(ranker.item_side_layers)
     for module in layers.modules():
         config = getattr(module, "config", None)
         if config is not None:
@@ -212,11 +193,18 @@ def split_states(ranker: CrossJEM, joint: Joint) -> tuple[Joint, list[Tensor]]:
     start = len(joint.query) + 2
     context, own = joint.states, []
     for item in joint.items:
-        hidden = torch.cat([joint.states[:start], torch.stack([joint.state_of(token) for token in item])])
-        mask = torch.zeros(len(hidden), len(hidden))
+        tokens = torch.stack([joint.state_of(token) for token in item])
+        if ranker.own_places:
+            table = ranker.encoder.get_parameter("embeddings.position_embeddings.weight")[first:]
+            for place, token in enumerate(item):
+                shift = table[1 + place] - table[1 + joint.places[joint.union.index(token)]]
+                if hasattr(ranker.encoder, "embeddings_project"):  # ELECTRA's embeddings are narrower
+                    shift = shift @ ranker.encoder.get_parameter("embeddings_project.weight").T
+                tokens[place] += shift
+        states = torch.cat([joint.states[:start], tokens])[None]
+        mask = torch.zeros(states.shape[1], states.shape[1])
         mask[:start, start:] = -math.inf
         mask[start:, 1 : start - 1] = ranker.query_bias
-        states = hidden[None]
         for layer in layers:
             states = layer(states, attention_mask=mask[None, None])
         context = torch.cat([states[0, :start], joint.states[start:]])
@@ -230,22 +218,12 @@ def query_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:
     return torch.stack([scale * F.cosine_similarity(states.mean(0), query, dim=0) for states in own])
 
 
-def maxsim_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:
-    """Scale times the mean over query tokens of the best cosine with a token of the item."""
-    scores = []
-    for states in own:
-        best = [max(float(F.cosine_similarity(q, t, dim=0)) for t in states) for q in joint.query_states]
-        scores.append(scale * sum(best) / len(best))
-    return torch.tensor(scores)
-
-
 def match_scores(joint: Joint, own: list[Tensor], scales: Tensor) -> Tensor:
     """The means' cosine, BERTScore's recall and its precision, each times its scale, in loops."""
     scores = []
-    for states, mean, recall in zip(
-        own, query_scores(joint, own, 1.0), maxsim_scores(joint, own, 1.0), strict=True
-    ):
-        best = [max(float(F.cosine_similarity(q, t, dim=0)) for q in joint.query_states) for t in states]
-        precision = sum(best) / len(best)
+    for states, mean in zip(own, query_scores(joint, own, 1.0), strict=True):
+        cosines = [[float(F.cosine_similarity(q, t, dim=0)) for t in states] for q in joint.query_states]
+        recall = sum(max(row) for row in cosines) / len(cosines)
+        precision = sum(max(column) for column in zip(*cosines, strict=True)) / len(states)
         scores.append(scales[0] * mean + scales[1] * recall + scales[2] * precision)
     return torch.stack(scores)

@@ -1,3 +1,5 @@
+"""CROSS-JEM against the paper's algorithms, its passes, forms and limits."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,19 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import CrossJEM, LinearHead, QueryHead, crossjem
-from crossjem_pl.rankers.crossjem.batch import JointBatch
+from crossjem_pl.rankers import CrossJEM, LinearHead, MatchHead, QueryHead
+from crossjem_pl.rankers.crossjem.batch import Steps
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.text import plan_passes
 from tests import tiny_models
 from tests.rankers import encoder_families
 from tests.rankers.literal import classifier, joint_pass, paper_scores, random_lists, sharpened
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6, "max_union_tokens": 96}
+ITEM: dict[str, Any] = {"union_positions": "item", "union_attention": "item", "query_bias": -1.5}
+BEST: dict[str, Any] = {"form": "best", "max_items_per_pass": 100}
 
 
 def build(folder: str, *arguments: Any, **options: object) -> CrossJEM:
@@ -39,27 +42,15 @@ def batched_scores(ranker: CrossJEM, lists: list[RankingList], batch_size: int =
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("union_positions", "attention"),
-    [
-        ("sequential", {}),
-        ("shared", {}),
-        ("item", {"union_attention": "item", "query_bias": -1.5}),
-        ("sequential", {"union_attention": "item"}),
-        ("item", {}),
-    ],
+    "union", [{}, ITEM, {"union_attention": "item"}, {"union_positions": "item"}], ids=lambda x: ",".join(x)
 )
 @pytest.mark.parametrize(
     ("positions", "pool_cls", "count"), [(False, False, 200), (True, False, 60), (True, True, 60)]
 )
 def test_equals_algorithms_1_and_2(
-    tiny_bert: str,
-    union_positions: str,
-    attention: dict[str, object],
-    positions: bool,
-    pool_cls: bool,
-    count: int,
+    tiny_bert: str, union: dict[str, Any], positions: bool, pool_cls: bool, count: int
 ) -> None:
-    ranker = build(tiny_bert, LinearHead(positions, pool_cls), 0, union_positions, **attention)
+    ranker = build(tiny_bert, LinearHead(positions, pool_cls), **union)
     lists = random_lists(count, seed=count)
     for one, scores in zip(lists, batched_scores(ranker, lists), strict=True):
         joint = joint_pass(ranker, one)
@@ -72,22 +63,17 @@ def test_every_decision_shows_in_the_scores(tiny_bert: str) -> None:
     """The comparison above would notice [CLS] in the pool, positions, or another union order."""
     one = random_lists(1, seed=3)[0]
     paper = build(tiny_bert)
-    shared = build(tiny_bert, None, 0, "shared")
-    joint, other = joint_pass(paper, one), joint_pass(shared, one)
-    weights = classifier(paper)
+    joint, weights = joint_pass(paper, one), classifier(paper)
     expected = paper_scores(joint, weights)
     variants = [
         paper_scores(joint, weights, pool_cls=True),
         paper_scores(joint, weights, positions=True),
-        paper_scores(other, weights),
+        paper_scores(joint_pass(build(tiny_bert, union_positions="item"), one), weights),
         paper_scores(joint_pass(paper, one, backwards=True), weights),
         paper_scores(joint_pass(paper, one, segments=False), weights),
     ]
     for variant in variants:
         assert (variant - expected).abs().max() > 1e-3
-    # under shared positions the union is a set: its order does not matter
-    backwards = paper_scores(joint_pass(shared, one, backwards=True), weights)
-    torch.testing.assert_close(backwards, paper_scores(other, weights), **TOLERANCE)
 
 
 def test_the_bias_is_optional_and_moves_all_scores_alike(tiny_bert: str) -> None:
@@ -101,7 +87,7 @@ def test_the_bias_is_optional_and_moves_all_scores_alike(tiny_bert: str) -> None
     torch.testing.assert_close(difference, torch.full((len(one),), 0.75), **TOLERANCE)
 
 
-# --- the input ids -----------------------------------------------------------------------------------------
+# --- the batch ---------------------------------------------------------------------------------------------
 
 
 def ids(ranker: CrossJEM, words: str) -> list[int]:
@@ -109,21 +95,20 @@ def ids(ranker: CrossJEM, words: str) -> list[int]:
 
 
 def test_input_ids_are_cls_query_sep_union_without_a_last_sep(tiny_bert: str) -> None:
-    ranker = build(tiny_bert)
+    ranker = build(tiny_bert).train()  # one run
     long = RankingList.from_texts("red shoe", ["blue shoe boots", "boots boots car"], "long")
     short = RankingList.from_texts("cheap", ["dog"], "short")
-    batch = ranker.collate([long, short])
-    union = sorted(ids(ranker, "blue shoe boots car"))
-    first = [*ids(ranker, "[CLS] red shoe [SEP]"), *union]
+    (run,) = ranker.collate([long, short]).runs
+    first = [*ids(ranker, "[CLS] red shoe [SEP]"), *sorted(ids(ranker, "blue shoe boots car"))]
     second = ids(ranker, "[CLS] cheap [SEP] dog")
-    padding = len(first) - len(second)
-    assert batch.input_ids.tolist() == [first, second + [0] * padding]
-    assert batch.attention_mask.tolist() == [[1] * len(first), [1] * len(second) + [0] * padding]
-    assert batch.segment_ids.tolist() == [[0] * 4 + [1] * 4, [0] * 3 + [1] * 5]
-    assert batch.position_ids is None
-    shared = build(tiny_bert, None, 0, "shared").collate([long, short])
-    assert shared.position_ids is not None
-    assert shared.position_ids.tolist() == [[0, 1, 2, 3, 4, 4, 4, 4], [0, 1, 2, 3, 3, 3, 3, 3]]
+    assert run["input_ids"].tolist() == [first, second + [0] * 4]
+    assert run["attention_mask"].tolist() == [[1] * 8, [1] * 4 + [0] * 4]
+    assert run["segment_ids"].tolist() == [[0] * 4 + [1] * 4, [0] * 3 + [1] + [0] * 4]
+    assert "position_ids" not in run
+    (run,) = build(tiny_bert, union_positions="item").train().collate([long, short]).runs
+    places = dict(zip(run["input_ids"][0].tolist(), run["position_ids"][0].tolist(), strict=True))
+    assert [places[token] for token in ids(ranker, "red shoe [SEP] blue boots car")] == [1, 2, 3, 1, 1, 3]
+    assert "segment_ids" not in run
 
 
 def test_the_batch_counts_cut_texts(tiny_bert: str) -> None:
@@ -135,13 +120,42 @@ def test_the_batch_counts_cut_texts(tiny_bert: str) -> None:
     batch = ranker.collate(lists)
     assert (batch.truncated_queries, batch.truncated_items) == (1, 2)
     assert batch.item_mask.tolist() == [[True, True, True], [True, False, False]]
+    moved = batch.to("meta")
+    assert {value.device.type for value in (moved.slots, *moved.runs[0].values())} == {"meta"}
 
 
-def test_moves_to_another_device_as_a_whole(tiny_bert: str) -> None:
-    batch = build(tiny_bert, None, 0, "shared").collate(random_lists(2, seed=0)).to("meta")
-    assert isinstance(batch, JointBatch)
-    assert {v.device.type for v in vars(batch).values() if isinstance(v, Tensor)} == {"meta"}
-    assert isinstance(batch.truncated_items, int)
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, BEST], ids=["paper", "best"])
+def test_padding_to_few_shapes_changes_nothing(tiny_bert: str, options: dict[str, Any]) -> None:
+    ranker = build(tiny_bert, **options)
+    lists = random_lists(5, seed=4)
+    expected = ranker(ranker.collate(lists))
+    ranker.steps = Steps(4, 32, 16, 8)
+    batch = ranker.collate(lists)
+    torch.testing.assert_close(ranker(batch), expected, **TOLERANCE)
+    steps = {"passes": 4, "pass_tokens": 32, "items": 16, "outputs": 16, "groups": 8}
+    for run in batch.runs:
+        assert list(run) == list(ranker.run_axes)
+        for name, axes in ranker.run_axes.items():
+            for axis, size in zip(axes, run[name].shape, strict=True):
+                assert size % steps.get(axis, 1) == 0, f"{name}, {axis}"
+
+
+@torch.no_grad()
+def test_passes_of_unequal_length_run_without_much_padding(tiny_bert: str) -> None:
+    ranker = build(tiny_bert, **BEST)
+    lists = []
+    for count in (3, 60, 4, 90, 5):
+        texts = dict.fromkeys(text for one in random_lists(40, seed=count) for text in one.items)
+        lists.append(RankingList.from_texts("red shoes", list(texts)[:count]))
+    ranker.run_cost = 10**9
+    (whole,) = ranker.collate(lists).runs
+    expected = ranker(ranker.collate(lists))
+    ranker.run_cost = None  # by the device: a CPU
+    batch = ranker.collate(lists)
+    assert sum(run["input_ids"].numel() for run in batch.runs) < 0.75 * whole["input_ids"].numel()
+    torch.testing.assert_close(ranker(batch), expected, **TOLERANCE)
+    assert len(ranker.train().collate(lists).runs) == 1, "training takes one run"
 
 
 # --- several passes ----------------------------------------------------------------------------------------
@@ -154,45 +168,40 @@ def seven_hundred() -> RankingList:
     return RankingList.from_texts("red running shoes", texts)
 
 
-@pytest.mark.parametrize("pass_order", ["sorted", "given"])
-def test_a_long_list_equals_its_passes_alone(
-    tiny_bert: str, seven_hundred: RankingList, pass_order: str
-) -> None:
-    ranker = build(tiny_bert, max_union_tokens=38, pass_order=pass_order)
-    batch = ranker.collate([seven_hundred])
-    items = ranker.encode_items([seven_hundred]).tokens
-    plan = torch.from_numpy(plan_passes(items, 100, 38, pass_order))  # type: ignore[arg-type]
-    assert len(batch.input_ids) == int(plan.max()) + 1 >= 7
-    assert torch.equal(batch.item_pass, plan)
+@pytest.mark.parametrize("form", ["paper", "best"])
+def test_a_long_list_equals_its_passes_alone(tiny_bert: str, seven_hundred: RankingList, form: str) -> None:
+    ranker = build(tiny_bert, form=form, max_items_per_pass=100, max_union_tokens=38)
+    passes = ranker.passes([seven_hundred])
+    plan = torch.from_numpy(passes.pass_of_row[passes.row_of_item])
+    assert len(passes.queries.lengths) >= 7
     scores = batched_scores(ranker, [seven_hundred])[0]
-    for number in range(len(batch.input_ids)):
+    for number in range(len(passes.queries.lengths)):
         members = torch.nonzero(plan == number)[:, 0]
         alone = seven_hundred.select(members.tolist())
-        assert len(ranker.collate([alone]).input_ids) == 1
+        assert len(ranker.passes([alone]).queries.lengths) == 1
         torch.testing.assert_close(scores[members], batched_scores(ranker, [alone])[0], **TOLERANCE)
 
 
-def test_long_and_short_lists_share_a_batch(tiny_bert: str, seven_hundred: RankingList) -> None:
-    ranker = build(tiny_bert, max_items_per_pass=50)
+@pytest.mark.parametrize("form", ["paper", "best"])
+def test_lists_share_a_batch_and_their_order_does_not_matter(
+    tiny_bert: str, seven_hundred: RankingList, form: str
+) -> None:
+    ranker = build(tiny_bert, form=form, max_items_per_pass=50)
     lists = [random_lists(1, seed=1)[0], seven_hundred, random_lists(1, seed=2)[0]]
-    for one, scores in zip(lists, batched_scores(ranker, lists), strict=True):
+    together = batched_scores(ranker, lists)
+    for one, scores in zip(lists, together, strict=True):
         torch.testing.assert_close(scores, batched_scores(ranker, [one])[0], **TOLERANCE)
-
-
-def test_the_order_of_a_long_list_does_not_matter(tiny_bert: str, seven_hundred: RankingList) -> None:
-    ranker = build(tiny_bert, max_items_per_pass=40)
     order = torch.randperm(700, generator=torch.Generator().manual_seed(0))
     permuted = batched_scores(ranker, [seven_hundred.select(order.tolist())])[0]
-    torch.testing.assert_close(permuted, batched_scores(ranker, [seven_hundred])[0][order], **TOLERANCE)
+    torch.testing.assert_close(permuted, together[1][order], **TOLERANCE)
 
 
-@pytest.mark.parametrize("item_layers", [0, 1])
-@pytest.mark.parametrize("pass_order", ["sorted", "given"])
-def test_equal_texts_get_equal_scores(tiny_bert: str, pass_order: str, item_layers: int) -> None:
-    ranker = build(tiny_bert, QueryHead(), item_layers, max_items_per_pass=9, pass_order=pass_order)
+@pytest.mark.parametrize("form", ["paper", "paper-positional", "best", "best-query"])
+def test_equal_texts_tie_exactly(tiny_bert: str, form: str) -> None:
+    ranker = build(tiny_bert, form=form, max_items_per_pass=9)
     texts = [text for one in random_lists(8, seed=5) for text in one.items][:40]
     scores = batched_scores(ranker, [RankingList.from_texts("red shoes", [*texts, *texts[::-1]])])[0]
-    torch.testing.assert_close(scores[:40], scores[40:].flip(0), rtol=0, atol=1e-6)
+    assert torch.equal(scores[:40], scores[40:].flip(0))
     assert len(scores.unique()) > 20
 
 
@@ -201,37 +210,60 @@ def test_one_pass_items_is_what_fits_one_pass(tiny_bert: str) -> None:
     for one in random_lists(40, seed=11):
         fits = ranker.one_pass_items(one)
         assert 1 <= fits <= 5
-        assert len(ranker.collate([one.select(range(fits))]).input_ids) == 1
+        assert len(ranker.passes([one.select(range(fits))]).queries.lengths) == 1
 
 
-# --- positions and encoders --------------------------------------------------------------------------------
+# --- one program -------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def test_shared_positions_hold_unions_longer_than_the_position_table(tmp_path: Path) -> None:
-    folder = str(tiny_models.write_bert(tmp_path / "short", positions=10))
-    ranker = build(folder, None, 0, "shared")
-    one = random_lists(1, seed=9)[0]
-    joint = joint_pass(ranker, one)
-    assert len(joint.states) > 10
-    torch.testing.assert_close(
-        batched_scores(ranker, [one])[0], paper_scores(joint, classifier(ranker)), **TOLERANCE
+@pytest.mark.parametrize("form", ["paper", "best"])
+def test_the_whole_network_compiles_to_one_graph(tiny_bert: str, form: str) -> None:
+    ranker = build(tiny_bert, form=form)
+    compiled = torch.compile(ranker.score_run, fullgraph=True, dynamic=True, backend="aot_eager")
+    for lists in (random_lists(3, seed=1), random_lists(5, seed=2)):
+        for run in ranker.collate(lists).runs:
+            torch.testing.assert_close(compiled(**run), ranker.score_run(**run), **TOLERANCE)
+
+
+# --- forms -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_given_overrides_the_form(tiny_bert: str) -> None:
+    paper, best = CrossJEM(tiny_bert, max_union_tokens=90), CrossJEM(tiny_bert, form="best")
+    assert isinstance(paper.head, LinearHead)
+    assert isinstance(best.head, MatchHead)
+    assert (paper.max_items_per_pass, paper.max_union_tokens) == (100, 90)
+    assert (best.max_items_per_pass, best.max_union_tokens) == (700, 450)
+    assert (best.union_positions, best.union_attention, best.query_bias) == ("item", "item", -3.0)
+    assert best.item_side_layers is not None
+    assert paper.item_side_layers is None
+    other = CrossJEM(
+        tiny_bert, QueryHead(), "best", query_bias=-1.0, item_side_layers=0, max_items_per_pass=8
     )
+    assert isinstance(other.head, QueryHead)
+    assert (other.query_bias, other.item_side_layers, other.max_items_per_pass) == (-1.0, None, 8)
+    assert other.union_attention == "item"
+
+
+# --- encoders ----------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("union_positions", ["sequential", "shared"])
+@pytest.mark.parametrize("union", [{}, ITEM], ids=["sequential", "item"])
 @pytest.mark.parametrize("family", [*encoder_families.FAMILIES, "modernbert"])
-def test_other_encoders(family: str, union_positions: str, tmp_path: Path) -> None:
+def test_other_encoders(family: str, union: dict[str, Any], tmp_path: Path) -> None:
     folder = encoder_families.write(tmp_path / family, family)
-    ranker = build(folder, None, 0, union_positions, max_union_tokens=80)
-    lists = random_lists(10, seed=12)
-    literal = {
-        "segments": family in ("bert", "electra"),
-        "first": int(family == "roberta"),
-    }  # roberta's pad id is 0
+    if family == "modernbert" and union:
+        with pytest.raises(ValueError, match=r"layers see the whole sequence.*; modernbert with sdpa"):
+            CrossJEM(folder, **{**LIMITS, "max_union_tokens": 80, **union})
+        return
+    # item positions let unions be longer than the position table
+    ranker = build(folder, max_union_tokens=300 if union else 80, **union)
+    lists = random_lists(10, seed=12, most_items=60 if union else 12)
+    options: dict[str, Any] = {"segments": family in ("bert", "electra"), "first": int(family == "roberta")}
     for one, scores in zip(lists, batched_scores(ranker, lists), strict=True):
-        expected = paper_scores(joint_pass(ranker, one, **literal), classifier(ranker))  # type: ignore[arg-type]
+        expected = paper_scores(joint_pass(ranker, one, **options), classifier(ranker))
         torch.testing.assert_close(scores, expected, **TOLERANCE)
     save_ranker(ranker, tmp_path / "saved")
     again = load_ranker(str(tmp_path / "saved")).eval()
@@ -247,56 +279,22 @@ def test_roberta_has_fewer_positions_than_its_table(tmp_path: Path) -> None:
     ranker = CrossJEM(folder, max_union_tokens=87, **limits).eval()
     items = [*set(tiny_models.WORDS[:60]) | set("abcdefghijklmnopqrstuvwxyz12")]
     batch = ranker.collate([RankingList.from_texts("red shoes for kids a 2", items)])
-    assert batch.input_ids.shape == (1, 95)
+    assert batch.runs[0]["input_ids"].shape == (1, 95), "no padding beyond the positions"
     assert torch.isfinite(ranker(batch)).all()
 
 
-@pytest.mark.parametrize(
-    ("family", "attention"),
-    [
-        ("bert", "full"),
-        ("distilbert", "full"),
-        ("modernbert", "full"),
-        ("bert", "item"),
-        ("distilbert", "item"),
-    ],
-)
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("attention", ["full", "item"])
 def test_eager_and_sdpa_attention_agree(family: str, attention: str, tmp_path: Path) -> None:
+    if (family, attention) == ("modernbert", "item"):
+        return
     folder = encoder_families.write(tmp_path / family, family)
     lists = random_lists(10, seed=13)
     options = {"max_union_tokens": 80, "union_attention": attention}
-    layers = 0 if family == "modernbert" else 1
-    eager = build(folder, QueryHead(), layers, attn_implementation="eager", **options)
-    sdpa = build(folder, QueryHead(), layers, attn_implementation="sdpa", **options)
-    assert eager.encoder_config._attn_implementation == "eager"
-    assert sdpa.encoder_config._attn_implementation == "sdpa"
+    eager = build(folder, QueryHead(), attn_implementation="eager", **options)
+    sdpa = build(folder, QueryHead(), attn_implementation="sdpa", **options)
     for a, b in zip(batched_scores(eager, lists), batched_scores(sdpa, lists), strict=True):
         torch.testing.assert_close(a, b, **TOLERANCE)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("family", encoder_families.FAMILIES)
-def test_other_encoders_with_item_attention(family: str, tmp_path: Path) -> None:
-    folder = encoder_families.write(tmp_path / family, family)
-    item = {"union_attention": "item", "query_bias": -2.0}
-    ranker = build(folder, None, 0, "item", max_union_tokens=300, **item)
-    lists = random_lists(10, seed=12, most_items=60)
-    literal = {"segments": family in ("bert", "electra"), "first": int(family == "roberta")}
-    for one, scores in zip(lists, batched_scores(ranker, lists), strict=True):
-        expected = paper_scores(joint_pass(ranker, one, **literal), classifier(ranker))  # type: ignore[arg-type]
-        torch.testing.assert_close(scores, expected, **TOLERANCE)
-    save_ranker(ranker, tmp_path / "saved")
-    again = load_ranker(str(tmp_path / "saved")).eval()
-    assert isinstance(again, CrossJEM)
-    torch.testing.assert_close(batched_scores(again, lists)[0], batched_scores(ranker, lists)[0], **TOLERANCE)
-
-
-def test_item_attention_names_the_encoders_that_have_it(tmp_path: Path) -> None:
-    folder = encoder_families.write(tmp_path / "modern", "modernbert")
-    with pytest.raises(
-        ValueError, match=r"layers see the whole sequence.*; modernbert with sdpa attention is"
-    ):
-        CrossJEM(folder, **{**LIMITS, "max_union_tokens": 80, "union_attention": "item"})
 
 
 @torch.no_grad()
@@ -304,43 +302,28 @@ def test_with_item_attention_only_items_that_share_tokens_change_a_score(tiny_be
     """The items that the others share no token with keep their scores; under full attention none does."""
     own, others = ["red shoe", "blue boots"], ["cheap dog", "car book"]
     for attention, change in (("item", 0.0), ("full", 1e-3)):
-        ranker = build(tiny_bert, QueryHead(), 0, "item", union_attention=attention)
+        ranker = build(tiny_bert, QueryHead(), union_positions="item", union_attention=attention)
         alone, among = (RankingList.from_texts("cat", items) for items in (own, own + others))
         difference = (batched_scores(ranker, [alone])[0] - batched_scores(ranker, [among])[0][:2]).abs()
-        assert bool((difference <= 1e-6).all()) if change == 0.0 else bool((difference > change).any())
+        assert bool((difference <= 5e-6).all()) if change == 0.0 else bool((difference > change).any())
 
 
-def test_item_layers_name_the_encoders_that_have_them(tmp_path: Path) -> None:
-    folder = encoder_families.write(tmp_path / "modern", "modernbert")
-    with pytest.raises(ValueError, match=r"item layers need .*BERT, DistilBERT.*ModernBertModel is not one"):
-        CrossJEM(folder, None, 1, max_query_tokens=8, max_item_tokens=8, max_union_tokens=64)
-
-
-def test_passes_of_unequal_length_are_encoded_without_much_padding(
-    tiny_bert: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranker = build(tiny_bert, QueryHead(), 0, "shared").eval()
-    lists = [one for count in (3, 60, 4, 90, 5) for one in [_of_length(count)]]
-    batch = ranker.collate(lists)
-    in_one = ranker(batch)  # gradients are on
-    shapes: list[tuple[int, ...]] = []
-    encode = crossjem.encode_tokens
-
-    def counted(encoder: nn.Module, input_ids: Tensor, *rest: Any) -> Tensor:
-        shapes.append(tuple(input_ids.shape))
-        return encode(encoder, input_ids, *rest)
-
-    monkeypatch.setattr(crossjem, "encode_tokens", counted)
-    with torch.no_grad():
-        torch.testing.assert_close(ranker(batch), in_one.detach(), **TOLERANCE)
-    assert len(shapes) > 1
-    assert sum(rows for rows, _ in shapes) == len(batch.input_ids)
-    assert sum(rows * width for rows, width in shapes) < 0.7 * batch.input_ids.numel()
-
-
-def _of_length(items: int) -> RankingList:
-    texts = dict.fromkeys(text for one in random_lists(40, seed=items) for text in one.items)
-    return RankingList.from_texts("red shoes", list(texts)[:items])
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_another_ranker_starts_from_an_encoder_with_item_side_layers(family: str, tmp_path: Path) -> None:
+    folder = encoder_families.write(tmp_path / family, family)
+    limits: dict[str, Any] = {**LIMITS, "max_union_tokens": 80}
+    apart = build(folder, item_side_layers=1, **limits)
+    save_ranker(apart, tmp_path / "apart")
+    whole = CrossJEM(str(tmp_path / "apart"), **limits)
+    again = CrossJEM(str(tmp_path / "apart"), item_side_layers=1, **limits)
+    stack = "transformer.layer" if family == "distilbert" else "encoder.layer"
+    assert apart.item_side_layers is not None
+    assert again.item_side_layers is not None
+    for name, value in apart.item_side_layers[0].state_dict().items():
+        assert torch.equal(whole.encoder.state_dict()[f"{stack}.1.{name}"], value)
+        assert torch.equal(again.item_side_layers[0].state_dict()[name], value)
+    for name, value in apart.encoder.state_dict().items():
+        assert torch.equal(whole.encoder.state_dict()[name], value)
 
 
 # --- bad arguments -----------------------------------------------------------------------------------------
@@ -353,24 +336,21 @@ def _of_length(items: int) -> RankingList:
             {"max_union_tokens": 153},
             r"max_query_tokens=6 \+ 2 \+ max_union_tokens=153 need 161 positions.* has 160",
         ),
-        ({"max_query_tokens": 158, "union_positions": "shared"}, "need 161 positions, the encoder has 160"),
+        ({"max_query_tokens": 159, "union_positions": "item"}, "need 161 positions, the encoder has 160"),
         ({"max_union_tokens": 5}, "max_union_tokens=5 cannot hold one item of max_item_tokens=6"),
         ({"max_items_per_pass": 0}, "max_items_per_pass must be at least 1, got 0"),
         ({"max_query_tokens": 0}, "max_query_tokens must be at least 1, got 0"),
-        ({"max_item_tokens": -1}, "max_item_tokens must be at least 1, got -1"),
-        ({"item_layers": 3}, "item_layers=3, but the encoder has 2 layers"),
-        ({"split_layers": 2}, "split_layers=2, but the encoder has 2 layers and one must stay joint"),
-        ({"split_layers": -1}, "split_layers=-1, but the encoder has 2 layers"),
-        ({"split_layers": 1, "item_layers": 1}, "item_layers=1 and split_layers=1: give one of them"),
-        ({"item_layers": -1}, "item_layers=-1, but the encoder has 2 layers"),
+        ({"item_side_layers": 2}, "item_side_layers=2, but the encoder has 2 layers and one must stay joint"),
+        ({"item_side_layers": -1}, "item_side_layers=-1, but the encoder has 2 layers"),
         ({"layers": 3}, "layers=3, but .* has 2"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"union_positions": "none"}, "union_positions must be one of sequential, shared, item, got 'none'"),
+        ({"form": "none"}, "form must be one of paper, paper-positional, best, best-query, got 'none'"),
+        ({"union_positions": "shared"}, "union_positions must be one of sequential, item, got 'shared'"),
         ({"union_attention": "none"}, "union_attention must be one of full, item, got 'none'"),
         ({"query_bias": -3.0}, "query_bias=-3.0 needs union_attention='item'"),
-        ({"max_query_tokens": 159, "union_positions": "item"}, "need 161 positions, the encoder has 160"),
+        ({"own_places": True, "item_side_layers": 1}, "own_places needs union_positions='item'"),
         ({"union_attention": "item", "attn_implementation": "flex_attention"}, "bert with flex_attention"),
-        ({"pass_order": "random"}, "pass_order must be one of sorted, given, overlap, got 'random'"),
+        ({"pass_order": "given"}, "pass_order must be one of sorted, overlap, got 'given'"),
     ],
 )
 def test_limits_that_contradict_are_named(tiny_bert: str, options: dict[str, object], message: str) -> None:
@@ -378,20 +358,8 @@ def test_limits_that_contradict_are_named(tiny_bert: str, options: dict[str, obj
         CrossJEM(tiny_bert, **{**LIMITS, **options})
 
 
-def test_the_longest_inputs_that_the_limits_allow_run(tiny_bert: str) -> None:
-    ranker = CrossJEM(tiny_bert, max_query_tokens=157, max_item_tokens=2, union_positions="shared").eval()
-    one = RankingList.from_texts("red " * 200, ["blue shoe"])
-    batch = ranker.collate([one])
-    assert batch.input_ids.shape == (
-        1,
-        161,
-    )  # one position more than the table has: the union shares the last
-    assert torch.isfinite(ranker(batch)).all()
-
-
 def test_an_unknown_head_in_a_folder_is_named(tiny_bert: str, tmp_path: Path) -> None:
-    ranker = build(tiny_bert)
-    save_ranker(ranker, tmp_path)
+    save_ranker(build(tiny_bert), tmp_path)
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"LinearHead"', '"Tensor"'))
     with pytest.raises(ValueError, match="unknown scoring head 'Tensor'"):
@@ -401,23 +369,3 @@ def test_an_unknown_head_in_a_folder_is_named(tiny_bert: str, tmp_path: Path) ->
 def test_collate_needs_a_list(tiny_bert: str) -> None:
     with pytest.raises(ValueError, match="collate needs at least one list"):
         build(tiny_bert).collate([])
-
-
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_another_ranker_starts_from_an_encoder_whose_last_layers_are_split(
-    family: str, tmp_path: Path
-) -> None:
-    folder = encoder_families.write(tmp_path / family, family)
-    limits: dict[str, Any] = {**LIMITS, "max_union_tokens": 80}
-    split = build(folder, None, 0, split_layers=1, **limits)
-    save_ranker(split, tmp_path / "split")
-    whole = CrossJEM(str(tmp_path / "split"), **limits)
-    again = CrossJEM(str(tmp_path / "split"), split_layers=1, **limits)
-    stack = "transformer.layer" if family == "distilbert" else "encoder.layer"
-    assert split.split_layers is not None
-    assert again.split_layers is not None
-    for name, value in split.split_layers.layers[0].state_dict().items():
-        assert torch.equal(whole.encoder.state_dict()[f"{stack}.1.{name}"], value)
-        assert torch.equal(again.split_layers.layers[0].state_dict()[name], value)
-    for name, value in split.encoder.state_dict().items():
-        assert torch.equal(whole.encoder.state_dict()[name], value)

@@ -23,7 +23,7 @@ LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
 @pytest.fixture
 def saved(tiny_bert: str, tmp_path: Path) -> Path:
     folder = tmp_path / "model"
-    save_ranker(CrossJEM(tiny_bert, QueryHead(), 1, "shared", layers=1, **LIMITS), folder)
+    save_ranker(CrossJEM(tiny_bert, QueryHead(), union_positions="item", layers=1, **LIMITS), folder)
     return folder
 
 
@@ -57,7 +57,7 @@ def test_config_is_the_encoders_with_the_rankers_own_part(saved: Path) -> None:
     own = config["crossjem_pl"]
     assert own["ranker"] == "crossjem"
     assert own["init_args"]["head"] == {"class": "QueryHead", "init_args": {"scale": 10.0}}
-    assert own["init_args"]["union_positions"] == "shared"
+    assert own["init_args"]["union_positions"] == "item"
     again = load_ranker(str(saved))
     assert isinstance(again, CrossJEM)
     assert again.encoder_config.num_hidden_layers == 1

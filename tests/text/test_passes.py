@@ -1,11 +1,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from crossjem_pl.text import PassOrder, Ragged, leading_items, plan_passes, token_union
+from crossjem_pl.text import (
+    PassOrder,
+    Ragged,
+    distinct_rows,
+    leading_items,
+    length_runs,
+    plan_passes,
+    token_union,
+)
 
 
 def random_items(seed: int) -> list[tuple[int, ...]]:
@@ -23,16 +32,18 @@ def ragged(items: list[tuple[int, ...]]) -> Ragged:
     return Ragged.from_rows([np.array(item, dtype=np.int64) for item in items])
 
 
-def greedy(
-    items: list[tuple[int, ...]], max_items: int, max_union: int, order: PassOrder
-) -> dict[tuple[int, ...], int]:
-    """The pass of each distinct item: sorted or as given, a new pass where the next item does not fit."""
-    distinct = list(dict.fromkeys(items))
-    if len(items) <= max_items and len(set().union(*items)) <= max_union:
-        return dict.fromkeys(distinct, 0)
+def planned(items: list[tuple[int, ...]], max_items: int, max_union: int, order: PassOrder) -> list[int]:
+    """The pass of every item, by way of the distinct ones."""
+    chosen, member = distinct_rows(ragged(items))
+    assert [items[i] for i in chosen] == sorted(set(items))
+    return plan_passes(ragged(items).take(chosen), max_items, max_union, order)[member].tolist()
+
+
+def greedy(items: list[tuple[int, ...]], max_items: int, max_union: int) -> dict[tuple[int, ...], int]:
+    """The pass of each distinct item: in sorted order, a new pass where the next item does not fit."""
     number, inside, union = 0, 0, set[int]()
     plan = {}
-    for item in sorted(distinct) if order == "sorted" else distinct:
+    for item in sorted(set(items)):
         if inside == max_items or len(union | set(item)) > max_union:
             number, inside, union = number + 1, 0, set()
         plan[item] = number
@@ -43,23 +54,9 @@ def greedy(
 LIMITS = [(100, 400), (10, 400), (100, 12), (7, 9), (1, 6)]
 
 
-@pytest.mark.parametrize("order", ["sorted", "given"])
-@pytest.mark.parametrize(("max_items", "max_union"), LIMITS)
-def test_is_the_greedy_plan_within_the_limits(max_items: int, max_union: int, order: PassOrder) -> None:
-    for seed in range(12):
-        items = random_items(seed)
-        plan = plan_passes(ragged(items), max_items, max_union, order)
-        expected = greedy(items, max_items, max_union, order)
-        assert plan.tolist() == [expected[item] for item in items]
-        for number in range(int(plan.max()) + 1):
-            members = {item for item, own in zip(items, plan, strict=True) if own == number}
-            assert 1 <= len(members) <= max_items
-            assert len(set().union(*members)) <= max_union
-
-
 def by_overlap(items: list[tuple[int, ...]], max_items: int, max_union: int) -> dict[tuple[int, ...], int]:
     """The pass of each distinct item: each pass begins with the rarest and takes what adds the fewest tokens."""
-    if len(items) <= max_items and len(set().union(*items)) <= max_union:
+    if len(set(items)) <= max_items and len(set().union(*items)) <= max_union:
         return dict.fromkeys(items, 0)
     left = sorted(set(items))
     holding = Counter(token for item in left for token in set(item))
@@ -79,17 +76,21 @@ def by_overlap(items: list[tuple[int, ...]], max_items: int, max_union: int) -> 
     return plan
 
 
+@pytest.mark.parametrize("order", ["sorted", "overlap"])
 @pytest.mark.parametrize(("max_items", "max_union"), LIMITS)
-def test_overlap_takes_the_item_with_the_fewest_new_tokens(max_items: int, max_union: int) -> None:
+def test_is_the_greedy_plan_within_the_limits(max_items: int, max_union: int, order: PassOrder) -> None:
     for seed in range(12):
         items = random_items(seed)
-        plan = plan_passes(ragged(items), max_items, max_union, "overlap")
-        expected = by_overlap(items, max_items, max_union)
-        assert plan.tolist() == [expected[item] for item in items]
-        for number in range(int(plan.max()) + 1):
+        plan = planned(items, max_items, max_union, order)
+        expected = (greedy if order == "sorted" else by_overlap)(items, max_items, max_union)
+        assert plan == [expected[item] for item in items]
+        for number in range(max(plan) + 1):
             members = {item for item, own in zip(items, plan, strict=True) if own == number}
             assert 1 <= len(members) <= max_items
             assert len(set().union(*members)) <= max_union
+        shuffled = np.random.default_rng(seed).permutation(len(items)).tolist()
+        permuted = planned([items[i] for i in shuffled], max_items, max_union, order)
+        assert permuted == [plan[i] for i in shuffled], "the order of the items does not matter"
 
 
 def test_overlap_needs_fewer_union_tokens_than_sorted() -> None:
@@ -98,40 +99,16 @@ def test_overlap_needs_fewer_union_tokens_than_sorted() -> None:
     items = [tuple(random.choice(topics[i % 6], 5, replace=False).tolist()) for i in range(240)]
 
     def tokens(order: PassOrder) -> int:
-        plan = plan_passes(ragged(items), 40, 60, order)
+        plan = np.array(planned(items, 40, 60, order))
         return len(token_union(ragged(items), plan, int(plan.max()) + 1).tokens.values)
 
     assert tokens("overlap") < 0.6 * tokens("sorted")
 
 
-@pytest.mark.parametrize("dealt", ["sorted", "overlap"])
-@pytest.mark.parametrize(("max_items", "max_union"), LIMITS)
-def test_passes_do_not_depend_on_the_order_of_the_items(
-    max_items: int, max_union: int, dealt: PassOrder
-) -> None:
-    for seed in range(6):
-        items = random_items(seed)
-        order = np.random.default_rng(seed).permutation(len(items))
-        plan = plan_passes(ragged(items), max_items, max_union, dealt)
-        permuted = plan_passes(ragged([items[i] for i in order]), max_items, max_union, dealt)
-        assert permuted.tolist() == plan[order].tolist()
-
-
-@pytest.mark.parametrize("order", ["sorted", "given"])
+@pytest.mark.parametrize("order", ["sorted", "overlap"])
 def test_items_with_equal_tokens_share_a_pass_and_count_once(order: PassOrder) -> None:
-    items = [(1, 2), (3,), (1, 2), (4,), (3,), (5,), (1, 2)]
-    plan = plan_passes(ragged(items), 2, 10, order)
-    assert plan.tolist() == [0, 0, 0, 1, 0, 1, 0]
-    assert plan_passes(ragged([(9, 8)] * 700), 100, 2, order).tolist() == [0] * 700
-
-
-def test_overlap_keeps_items_with_equal_tokens_in_one_pass() -> None:
-    items = [(1, 2), (3,), (1, 2), (4,), (3,), (5, 5), (1, 2)]
-    plan = plan_passes(ragged(items), 2, 10, "overlap")
-    assert plan[0] == plan[2] == plan[6]
-    assert plan[1] == plan[4]
-    assert int(plan.max()) == 1
-    assert plan_passes(ragged([(9, 8)] * 700), 100, 2, "overlap").tolist() == [0] * 700
+    assert planned([(1, 2), (3,), (1, 2), (4,), (3,), (5, 5), (1, 2)], 2, 10, order)[::2] == [0, 0, 0, 0]
+    assert planned([(9, 8)] * 700, 100, 2, order) == [0] * 700
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -155,3 +132,36 @@ def test_an_item_larger_than_a_pass_is_an_error() -> None:
     with pytest.raises(ValueError, match="3 distinct tokens, more than max_union_tokens=2"):
         plan_passes(items, 10, 2, "overlap")
     assert leading_items(items, 10, 3) == 2
+
+
+# --- runs of passes ----------------------------------------------------------------------------------------
+
+
+def padded(lengths: np.ndarray, runs: list[np.ndarray]) -> int:
+    return sum(len(run) * int(lengths[run].max()) for run in runs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("cost", [1, 30, 10**9])
+def test_every_row_is_in_one_run_and_every_cut_pays(seed: int, cost: int) -> None:
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, 200, random.integers(1, 40))
+    runs = length_runs(lengths, cost)
+    assert sorted(np.concatenate(runs).tolist()) == list(range(len(lengths)))
+    for longer, shorter in pairwise(runs):
+        assert lengths[shorter].max() < lengths[longer].min()
+    whole = len(lengths) * int(lengths.max())
+    assert padded(lengths, runs) <= whole - cost * (len(runs) - 1)
+    if cost == 10**9:
+        assert len(runs) == 1
+
+
+def test_without_a_cost_nothing_is_padded_that_two_runs_could_spare() -> None:
+    assert [run.tolist() for run in length_runs(np.array([9, 2, 9, 2, 5]), 1)] == [[0, 2], [4], [1, 3]]
+    assert [run.tolist() for run in length_runs(np.array([7, 7, 7]), 1)] == [[0, 1, 2]]
+
+
+def test_a_cut_below_the_cost_is_not_made() -> None:
+    lengths = np.array([100, 60, 61])  # one cut spares 40 + 39 tokens
+    assert len(length_runs(lengths, 78)) == 2
+    assert len(length_runs(lengths, 79)) == 1

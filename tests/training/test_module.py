@@ -39,7 +39,9 @@ def fit(module: RankingModule, folder: Path, **options: object) -> Trainer:
 
 
 def test_matrices_decay_and_the_head_may_learn_faster(tiny_bert: str, tmp_path: Path) -> None:
-    ranker = CrossJEM(tiny_bert, QueryHead(), 1, max_union_tokens=128, freeze_embeddings=True, **LIMITS)
+    ranker = CrossJEM(
+        tiny_bert, QueryHead(), item_side_layers=1, max_union_tokens=128, freeze_embeddings=True, **LIMITS
+    )
     trainer = fit(RankingModule(ranker, RankingProbabilityLoss(), lr=1e-3, head_lr=1e-2), tmp_path)
     groups = trainer.optimizers[0].param_groups
     trained = {id(p) for g in groups for p in g["params"]}
@@ -91,7 +93,7 @@ def test_starts_from_an_exported_model(tiny_bert: str, tmp_path: Path) -> None:
     other = MonoBERT(tiny_bert, **LIMITS)
     with pytest.raises(ValueError, match="crossjem ranker, not a monobert"):
         RankingModule(other, SoftmaxCrossEntropy(), weights=str(tmp_path / "model"))
-    deeper = CrossJEM(tiny_bert, QueryHead(), 1, max_union_tokens=128, **LIMITS)
+    deeper = CrossJEM(tiny_bert, QueryHead(), item_side_layers=1, max_union_tokens=128, **LIMITS)
     with pytest.raises(ValueError, match="does not fit"):
         RankingModule(deeper, RankingProbabilityLoss(), weights=str(tmp_path / "model"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
 
@@ -277,39 +277,38 @@ class CrossJEM(NeuralRanker):
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         batch = self.collate([ranking_list]).to(next(self.encoder.parameters()).device)
-        texts, hf = ranking_list.items, self.tokenizer.hf
-        rows = self.encode_items([ranking_list]).tokens
+        tokens = self.encode_items([ranking_list]).tokens
+        query = self.encode_queries([ranking_list]).tokens.values.tolist()
+        convert, seen = self.tokenizer.hf.convert_ids_to_tokens, []
+        context = ["[CLS]", *convert(query), "[SEP]"]
+        kinds = ["special", *["query"] * len(query), "special"]
         found: dict[int, Explanation] = {}
-        slots, seen = batch.slots.tolist(), []
+        begin = 0
         for run in batch.runs:
-            handle = self.head.register_forward_hook(lambda head, args, output: seen.append(args[0]))
+            handle = self.head.register_forward_hook(lambda head, inputs, output: seen.append(inputs[0]))
             try:
                 self.score_run(**run)
             finally:
                 handle.remove()
-            outputs = run["item_of_output"].tolist()
             with _full_precision(batch.slots.device):
                 parts = self.head.contributions(seen.pop())
             scores, of_items = parts.scores().tolist(), parts.items.tolist()
-            ids, inside = run["input_ids"].tolist(), run["context_mask"].tolist()
-            bias = () if parts.constant is None else (TokenContribution("", "bias", float(parts.constant)),)
-            for row, slot in zip(outputs, slots[: len(outputs)], strict=True):
-                if slot == len(texts):
+            of_context = [[]] * len(scores) if parts.context is None else parts.context.tolist()
+            bias = [] if parts.constant is None else [TokenContribution("", "bias", float(parts.constant))]
+            rows = run["item_of_output"].tolist()
+            for row, slot in zip(rows, batch.slots[begin : begin + len(rows)].tolist(), strict=True):
+                if slot == len(ranking_list):  # padding
                     continue
-                own = rows.row(slot).tolist()
-                own = own if self.item_side_layers is not None else sorted(set(own))
-                named = list(
-                    zip(hf.convert_ids_to_tokens(own), ["item"] * len(own), of_items[row], strict=False)
-                )
-                if parts.context is not None:
-                    number = int(run["item_pass"][row])
-                    pieces = hf.convert_ids_to_tokens(ids[number][: sum(inside[number])])
-                    kinds = ["special", *["query"] * (len(pieces) - 2), "special"]
-                    named += list(zip(pieces, kinds, parts.context[row].tolist(), strict=False))
-                made = (TokenContribution(token, part, value) for token, part, value in named)  # type: ignore[arg-type]
-                found[slot] = Explanation(texts[slot], scores[row], (*made, *bias))
-            del slots[: len(outputs)]
-        return [found[i] for i in range(len(texts))]
+                ids = tokens.row(slot).tolist()
+                pieces = convert(ids if self.item_side_layers is not None else sorted(set(ids)))
+                made = [
+                    TokenContribution(*pair) for pair in _named(pieces, ["item"] * len(pieces), of_items[row])
+                ]
+                outside = _named(context, kinds, of_context[row])
+                made += [TokenContribution(*pair) for pair in outside if pair[2]]  # 0: not in the pool
+                found[slot] = Explanation(ranking_list.items[slot], scores[row], (*made, *bias))
+            begin += len(rows)
+        return [found[i] for i in range(len(ranking_list))]
 
     def _deal(self, queries: Ragged, items: Ragged, mask: Tensor) -> Passes:
         return deal(queries, items, mask, self.max_items_per_pass, self.max_union_tokens, self.pass_order)
@@ -388,6 +387,11 @@ def _full_precision(device: torch.device) -> Any:
     """Outside any autocast: heads compute in float32."""
     kind = device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _named(pieces: Sequence[str], kinds: Sequence[str], values: Sequence[float]) -> Iterator[Any]:
+    """Piece, kind and value; values behind the last piece are padding."""
+    return zip(pieces, kinds, values, strict=False)
 
 
 def _renamed(module: nn.Module, state: dict[str, Tensor], *_: Any) -> None:
