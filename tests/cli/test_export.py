@@ -112,4 +112,4 @@ def test_other_rankers_are_refused(
     save_ranker(DPR(tiny_bert, max_query_tokens=16, max_item_tokens=16), tmp_path / "dual")
     out = str(tmp_path / "out")
     assert main(["export", str(tmp_path / "dual"), "--to", "onnx", "--out", out]) == 2
-    assert "dpr cannot be exported; crossjem and monobert can" in capsys.readouterr().err
+    assert "dpr cannot be exported; these rankers can: crossjem" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def export_ranker(
     backend = find_backend(to)
     if not ranker.can_be_exported():
         able = sorted(name for name, kind in RANKERS.items() if kind.can_be_exported())
-        raise ValueError(f"{ranker.name} cannot be exported; {' and '.join(able)} can")
+        raise ValueError(f"{ranker.name} cannot be exported; these rankers can: {', '.join(able)}")
     for module in ("onnx", "onnxscript", *backend.packages):
         extra(module)
     folder = _cleared(Path(folder))
