@@ -30,6 +30,9 @@ def test_every_ranker_has_an_overlay() -> None:
 def shrunk(config: dict[str, Any], models: Path) -> dict[str, Any]:
     """The configuration with the tiny encoder of its kind in place of the real ones."""
     ranker = config.get("model", {}).get("ranker")
+    if ranker and ranker.get("class_path", "").endswith(".CrossJEM"):
+        limits = {"max_query_tokens": 16, "max_union_tokens": 128, "max_item_tokens": 16}
+        ranker["init_args"] = {**ranker.get("init_args", {}), **limits}
     if ranker and "encoder" in ranker.get("init_args", {}):
         folder = models / TINY.get(ranker.get("class_path", "").split(".")[-1], "bert")
         for key, value in ranker["init_args"].items():
@@ -37,8 +40,6 @@ def shrunk(config: dict[str, Any], models: Path) -> dict[str, Any]:
                 ranker["init_args"][key] = str(folder)
             if key in ("layers", "query_layers"):
                 ranker["init_args"][key] = 1
-        if "max_union_tokens" in ranker["init_args"]:
-            ranker["init_args"].update(max_query_tokens=16, max_union_tokens=128, max_item_tokens=16)
     return config
 
 

@@ -97,8 +97,12 @@ def load_encoder(
 
     Raises:
         OSError: if there is no such model; says what to put where.
-        ValueError: if `layers` is not between 1 and the number that the encoder has.
+        ValueError: for an option that there is not, and if `layers` is not between 1 and the number that the encoder
+            has.
     """
+    unknown = sorted(options.keys() - EncoderOptions.__annotations__.keys())
+    if unknown:
+        raise ValueError(f"unknown argument {unknown[0]!r} of a ranker")
     with _missing_model(name):
         config = AutoConfig.from_pretrained(resolve(name))
     layers = options.get("layers")

@@ -343,6 +343,7 @@ def test_another_ranker_starts_from_an_encoder_with_item_side_layers(family: str
         ({"item_side_layers": 2}, "item_side_layers=2, but the encoder has 2 layers and one must stay joint"),
         ({"item_side_layers": -1}, "item_side_layers=-1, but the encoder has 2 layers"),
         ({"layers": 3}, "layers=3, but .* has 2"),
+        ({"max_item_tokns": 3}, "unknown argument 'max_item_tokns'"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
         ({"form": "none"}, "form must be one of paper, paper-positional, best, best-query, got 'none'"),
         ({"union_positions": "shared"}, "union_positions must be one of sequential, item, got 'shared'"),

@@ -78,7 +78,8 @@ def deal(
         mask: bool [lists, max_items].
         max_items, max_union, order: see `plan_passes`.
     """
-    rows, pass_of_row, row_of_item, list_of_pass = [], [], [], []
+    rows, pass_of_row, row_of_item = [], [], []
+    list_of_pass: list[int] = []
     begin = found = 0
     for number, count in enumerate(mask.sum(1).tolist()):
         own = items.slice(begin, begin + count)

@@ -261,8 +261,10 @@ class CrossJEM(NeuralRanker):
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
         context, states = hidden[:, : context_mask.shape[1]], hidden.flatten(0, 1)
         if self.item_side_layers is not None:
+            assert entry_token is not None
             entries = F.embedding(entry_token, states)
             if entry_place is not None:
+                assert entry_shared is not None
                 entries = entries + place_shift(self.encoder, entry_place, entry_shared).to(entries.dtype)
             groups = group_token, group_item, group_pass
             states = self.item_side_layers(
