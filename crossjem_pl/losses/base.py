@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 __all__ = ["LOSSES", "VECTOR_LOSSES", "RankingLoss", "Reduction", "TargetKind", "VectorLoss"]
 
@@ -232,7 +233,12 @@ def at_least_two_items(mask: Tensor) -> Tensor:
 
 def strict_pairs(targets: Tensor, mask: Tensor) -> Tensor:
     """bool [lists, items, items]: True at [l, i, j] where target i is strictly greater than target j."""
-    return (targets[:, :, None] > targets[:, None, :]) & mask[:, :, None] & mask[:, None, :]
+    return (differences(targets) > 0) & mask[:, :, None] & mask[:, None, :]
+
+
+def differences(values: Tensor) -> Tensor:
+    """[lists, items, items]: value i less value j at [l, i, j]."""
+    return values[:, :, None] - values[:, None, :]
 
 
 def mean_over_pairs(values: Tensor, pairs: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -270,6 +276,15 @@ def logsumexp_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor,
     count, order = _count_below(keys, mask)
     running = torch.logcumsumexp(values.masked_fill(~mask, 0.0).gather(-1, order), dim=-1)
     return _read_running(running, count, mask)
+
+
+def plackett_luce_terms(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """-log of the probability that each item comes first of itself and those strictly below it, and `has_below`.
+
+    Both [lists, items]; the terms are 0 where nothing is below.
+    """
+    below, has_below = logsumexp_below(scores, targets, mask)
+    return -functional.logsigmoid(scores - below).masked_fill(~has_below, 0.0), has_below
 
 
 def sum_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

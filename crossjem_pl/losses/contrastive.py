@@ -16,8 +16,8 @@ from crossjem_pl.losses.base import (
     check_cutoff,
     check_positive,
     check_shapes,
-    logsumexp_below,
     masked_mean,
+    plackett_luce_terms,
     reduce_lists,
 )
 
@@ -52,8 +52,7 @@ def info_nce(
     scores, targets, mask = check_shapes(scores, targets, mask)
     positive = (targets > threshold) & mask
     # all negatives are below all positives, and no positive is below another
-    below, has_below = logsumexp_below(scores / temperature, positive.to(scores.dtype), mask)
-    terms = -functional.logsigmoid(scores / temperature - below)
+    terms, has_below = plackett_luce_terms(scores / temperature, positive.to(scores.dtype), mask)
     return reduce_lists(masked_mean(terms, has_below), has_below.any(dim=-1), reduction)
 
 
@@ -94,10 +93,9 @@ def coral(
     check_positive(temperature=temperature)
     check_cutoff(k=k)
     scores, targets, mask = check_shapes(scores, targets, mask)
-    below, has_term = logsumexp_below(scores / temperature, targets, mask)
+    terms, has_term = plackett_luce_terms(scores / temperature, targets, mask)
     if k is not None:
         has_term = has_term & (better_count(targets, mask) < k)
-    terms = -functional.logsigmoid(scores / temperature - below)
     divisor = mask.sum(dim=-1).clamp(min=1) if k is None else k
     per_list = terms.masked_fill(~has_term, 0.0).sum(dim=-1) / divisor
     return reduce_lists(per_list, has_term.any(dim=-1), reduction)
@@ -193,33 +191,19 @@ def in_batch_info_nce(
 
 
 def _check_vectors(
-    query_vectors: Tensor,
-    item_vectors: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    item_keys: Tensor,
-    query_keys: Tensor,
+    query_vectors: Tensor, item_vectors: Tensor, targets: Tensor, mask: Tensor, *keys: Tensor
 ) -> None:
-    shape = mask.shape
-    agree = (
-        mask.ndim == 2
-        and query_vectors.ndim == 2
-        and item_vectors.shape == (*shape, query_vectors.shape[-1])
-        and len(query_vectors) == len(query_keys) == shape[0]
-        and targets.shape == item_keys.shape == shape
-        and query_keys.ndim == 1
-    )
-    if not agree:
+    """Raises a ValueError on shapes or types that do not agree; `keys` are those of items and queries."""
+    got = [tuple(t.shape) for t in (query_vectors, item_vectors, targets, mask, *keys)]
+    shape, width = tuple(mask.shape), query_vectors.shape[-1]
+    if mask.ndim != 2 or got != [(shape[0], width), (*shape, width), shape, shape, shape, shape[:1]]:
         raise ValueError(
             "expected query_vectors [lists, d], item_vectors [lists, items, d], targets, mask and item_keys "
-            f"[lists, items], query_keys [lists]; got {tuple(query_vectors.shape)}, "
-            f"{tuple(item_vectors.shape)}, {tuple(targets.shape)}, {tuple(shape)}, {tuple(item_keys.shape)}, "
-            f"{tuple(query_keys.shape)}"
+            f"[lists, items], query_keys [lists]; got {', '.join(map(str, got))}"
         )
-    if mask.dtype != torch.bool or item_keys.dtype != torch.int64 or query_keys.dtype != torch.int64:
-        raise ValueError(
-            f"mask must be bool and the keys int64; got {mask.dtype}, {item_keys.dtype}, {query_keys.dtype}"
-        )
+    if mask.dtype != torch.bool or any(key.dtype != torch.int64 for key in keys):
+        types = ", ".join(str(key.dtype) for key in keys)
+        raise ValueError(f"mask must be bool and the keys int64; got {mask.dtype}, {types}")
 
 
 def _known_positives(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -19,10 +20,11 @@ from crossjem_pl.losses.base import (
     check_positive,
     check_shapes,
     check_targets,
-    logsumexp_below,
+    differences,
     masked_log_softmax,
     masked_mean,
     mean_over_pairs,
+    plackett_luce_terms,
     ratio,
     reduce_lists,
     strict_pairs,
@@ -85,8 +87,8 @@ def poly1_cross_entropy(
 ) -> Tensor:
     """Softmax cross entropy plus the first term of its polynomial expansion.
 
-        w_j = y_j / sum of y;  p = softmax(s);  loss = sum over items j of w_j * ( -log p_j + epsilon * (1 -
-        p_j) )
+        w_j = y_j / sum of y;  p = softmax(s)
+        loss = sum over items j of w_j * ( -log p_j + epsilon * (1 - p_j) )
 
     Poly-1 softmax of RankT5 (Zhuang et al., arXiv 2210.10634), after Leng et al., "PolyLoss" (arXiv
     2204.12511).
@@ -189,8 +191,7 @@ class KLDivergence(RankingLoss, name="kl", function=kl_divergence):
 def list_mle(scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Negative log-likelihood of the targets' order under the Plackett-Luce model of the scores.
 
-        loss = - sum over items j of log( exp(s_j) / (exp(s_j) + sum over items k with y_k < y_j of exp(s_k))
-        )
+        loss = - sum over items j of log( exp(s_j) / (exp(s_j) + sum over k with y_k < y_j of exp(s_k)) )
 
     Xia et al., "Listwise Approach to Learning to Rank: Theory and Algorithm" (ICML 2008). The paper wants a
     strict order. **Ties**: an item competes with the items strictly below it and never with an item of equal
@@ -203,7 +204,7 @@ def list_mle(scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduct
             not divided by their number, as in the paper.
     """
     scores, targets, mask = check_shapes(scores, targets, mask)
-    terms, has_below = _plackett_luce_terms(scores, targets, mask)
+    terms, has_below = plackett_luce_terms(scores, targets, mask)
     return reduce_lists(terms.sum(dim=-1), has_below.any(dim=-1), reduction)
 
 
@@ -216,8 +217,8 @@ def position_aware_list_mle(
 ) -> Tensor:
     """ListMLE whose first places weigh most.
 
-        loss = - sum over items j of w_j * log( exp(s_j) / (exp(s_j) + sum over items k with y_k < y_j of
-        exp(s_k)) ) w at place i of n is proportional to 2^(n - i) - 1; the weights of a list sum to 1
+        loss = - sum over items j of w_j * log( exp(s_j) / (exp(s_j) + sum over k with y_k < y_j of exp(s_k)) )
+        w at place i of n is proportional to 2^(n - i) - 1; the weights of a list sum to 1
 
     Lan et al., "Position-Aware ListMLE: A Sequential Learning Process for Ranking" (UAI 2014). The weights
     are taken relative to 2^n, which leaves them as they are after normalisation and is finite for any n.
@@ -229,19 +230,13 @@ def position_aware_list_mle(
         reduction: over the lists. A list has a loss if two of its targets differ.
     """
     scores, targets, mask = check_shapes(scores, targets, mask)
-    terms, has_below = _plackett_luce_terms(scores, targets, mask)
-    return reduce_lists(
-        (_position_weights(targets, mask) * terms).sum(dim=-1), has_below.any(dim=-1), reduction
-    )
+    terms, has_below = plackett_luce_terms(scores, targets, mask)
+    per_list = (_position_weights(targets, mask) * terms).sum(dim=-1)
+    return reduce_lists(per_list, has_below.any(dim=-1), reduction)
 
 
 class PositionAwareListMLE(RankingLoss, name="plistmle", function=position_aware_list_mle):
     """Module of `position_aware_list_mle`. Targets: anything that orders the items."""
-
-
-def _plackett_luce_terms(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    below, has_below = logsumexp_below(scores, targets, mask)
-    return -functional.logsigmoid(scores - below).masked_fill(~has_below, 0.0), has_below
 
 
 def _position_weights(targets: Tensor, mask: Tensor) -> Tensor:
@@ -302,30 +297,22 @@ def lambda_loss(
     """
     check_choice(LambdaScheme, scheme=scheme)
     check_choice(GainKind, gain=gain)
-    check_positive(sigma=sigma)
-    check_positive(mu=mu)
+    check_positive(sigma=sigma, mu=mu)
     check_cutoff(k=k)
     scores, targets, mask = check_shapes(scores, targets, mask)
     check_targets(targets >= 0, targets, mask, "LambdaLoss takes labels that are at least 0")
     if gain == "exponential":
-        check_targets(
-            targets <= LARGEST_GRADE,
-            targets,
-            mask,
-            f"the exponential gain takes labels up to {LARGEST_GRADE:g}; gain='linear' takes any",
-        )
-    different = strict_pairs(targets, mask)
-    pairs = different
+        expected = f"the exponential gain takes labels up to {LARGEST_GRADE:g}; gain='linear' takes any"
+        check_targets(targets <= LARGEST_GRADE, targets, mask, expected)
+    pairs = strict_pairs(targets, mask)
     if scheme == "ndcg_loss1":
         distinct = ~torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
-        pairs = mask[:, :, None] & mask[:, None, :] & distinct & different.any(dim=(-2, -1), keepdim=True)
+        pairs = mask[:, :, None] & mask[:, None, :] & distinct & pairs.any(dim=(-2, -1), keepdim=True)
     ranks = _score_ranks(scores.detach(), targets, mask)
     if k is not None:
         pairs = pairs & ((ranks <= k)[:, :, None] | (ranks <= k)[:, None, :])
     weights = _lambda_weights(_normalised_gains(targets, mask, gain, k), ranks, scheme, mu)
-    terms = -functional.logsigmoid(sigma * (scores[:, :, None] - scores[:, None, :])) / torch.log(
-        scores.new_tensor(2.0)
-    )
+    terms = -functional.logsigmoid(sigma * differences(scores)) / math.log(2.0)
     return reduce_lists(mean_over_pairs(weights * terms, pairs), pairs.any(dim=(-2, -1)), reduction)
 
 
@@ -357,20 +344,15 @@ def _normalised_gains(targets: Tensor, mask: Tensor, gain: GainKind, k: int | No
 
 def _lambda_weights(gains: Tensor, ranks: Tensor, scheme: LambdaScheme, mu: float) -> Tensor:
     """Weights [lists, items, items], the better item first."""
-    if scheme == "none":
-        return torch.ones_like(gains[:, :, None].expand(-1, -1, gains.shape[1]))
     discounts = _discount(ranks, gains.dtype)
-    if scheme == "ndcg_loss1":
-        return (gains * discounts)[:, :, None].expand(-1, -1, gains.shape[1])
-    apart = (ranks[:, :, None] - ranks[:, None, :]).abs().clamp(min=1)
+    if scheme in ("none", "ndcg_loss1"):
+        of_item = torch.ones_like(gains) if scheme == "none" else gains * discounts
+        return of_item[:, :, None].expand(-1, -1, gains.shape[1])
+    apart = differences(ranks).abs().clamp(min=1)
     loss2 = _discount(apart, gains.dtype) - _discount(apart + 1, gains.dtype)
-    rank = (discounts[:, :, None] - discounts[:, None, :]).abs()
-    differences = (gains[:, :, None] - gains[:, None, :]).abs()
-    if scheme == "ndcg_loss2":
-        return loss2 * differences
-    if scheme == "lambda_rank":
-        return rank * differences
-    return (mu * loss2 + rank) * differences
+    rank = differences(discounts).abs()
+    weights = {"ndcg_loss2": loss2, "lambda_rank": rank, "ndcg_loss2pp": mu * loss2 + rank}
+    return weights[scheme] * differences(gains).abs()
 
 
 def approx_discounted_rank_mse(
@@ -398,7 +380,7 @@ def approx_discounted_rank_mse(
     worse = better_count(-targets, mask).to(scores.dtype)
     size = mask.sum(dim=-1, keepdim=True).to(scores.dtype)
     ranks = torch.where(mask, (better + 1.0 + size - worse) / 2.0, torch.ones_like(better))
-    wins = torch.sigmoid((scores[:, None, :] - scores[:, :, None]) / temperature)
+    wins = torch.sigmoid(-differences(scores) / temperature)
     smooth = 0.5 + wins.masked_fill(~mask[:, None, :], 0.0).sum(dim=-1)  # an item beats itself by a half
     errors = (ranks - smooth).square() / torch.log2(1.0 + ranks)
     return reduce_lists(masked_mean(errors, mask), (better > 0).any(dim=-1), reduction)

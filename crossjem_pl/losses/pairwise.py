@@ -13,6 +13,7 @@ from crossjem_pl.losses.base import (
     TargetKind,
     check_choice,
     check_shapes,
+    differences,
     mean_over_pairs,
     reduce_lists,
     strict_pairs,
@@ -49,8 +50,8 @@ def ranknet(
     check_choice(PairWeighting, weighting=weighting)
     scores, targets, mask = check_shapes(scores, targets, mask)
     pairs = strict_pairs(targets, mask)
-    terms = -functional.logsigmoid(scores[:, :, None] - scores[:, None, :])
-    weights = targets[:, :, None] - targets[:, None, :] if weighting == "difference" else None
+    terms = -functional.logsigmoid(differences(scores))
+    weights = differences(targets) if weighting == "difference" else None
     return reduce_lists(mean_over_pairs(terms, pairs, weights), pairs.any(dim=(-2, -1)), reduction)
 
 
@@ -88,8 +89,8 @@ def margin_mse(
     scores, targets, mask = check_shapes(scores, targets, mask)
     pairs = strict_pairs(targets, mask)
     teacher = teacher_logits(targets, mask, targets_are, epsilon, "MarginMSE")
-    errors = (scores[:, :, None] - scores[:, None, :]) - (teacher[:, :, None] - teacher[:, None, :])
-    return reduce_lists(mean_over_pairs(errors.square(), pairs), pairs.any(dim=(-2, -1)), reduction)
+    squares = (differences(scores) - differences(teacher)).square()
+    return reduce_lists(mean_over_pairs(squares, pairs), pairs.any(dim=(-2, -1)), reduction)
 
 
 class MarginMSE(RankingLoss, name="margin_mse", function=margin_mse):
