@@ -370,8 +370,9 @@ def test_targets_that_a_loss_cannot_take_are_named(loss: x.RankingLoss, wrong: f
         (lambda: x.ApproxDiscountedRankMSE(-1.0), "temperature must be positive"),
         (lambda: x.CoRAL(k=0), "k must be at least 1"),
         (lambda: x.InfoNCE(temperature=0.0), "temperature must be positive"),
+        (lambda: x.InBatchInfoNCE(temperature=0.0, gather=True), "temperature must be positive"),
     ],
 )
-def test_options_are_checked_when_the_loss_is_built(build: Callable[[], x.RankingLoss], message: str) -> None:
+def test_options_are_checked_when_the_loss_is_built(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
