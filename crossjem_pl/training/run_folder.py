@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ class RunFolder(Callback):
             figures = {stage: evaluation.means}
         self._summarise(trainer, module, figures)
 
-    def _summarise(self, trainer: Trainer, module: RankingModule, figures: dict[str, Any]) -> None:
+    def _summarise(self, trainer: Trainer, module: RankingModule, figures: Mapping[Stage, Any]) -> None:
         """Updates `summary.json`; an evaluation leaves what a training wrote there and adds its figures."""
         path = _root(trainer) / "summary.json"
         summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
