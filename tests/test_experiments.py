@@ -65,25 +65,38 @@ def test_parses_and_builds(path: Path, tiny_models_folder: Path, tmp_path: Path)
 FORMS = sorted(path.stem for path in FILES if path.stem.startswith("crossjem"))
 
 
+def built(dataset: str, form: str, encoder: Path, *options: str) -> RankingModule:
+    """The module of a dataset's file under the overlay of a form, with a tiny encoder."""
+    files = [root() / "experiments" / f"{dataset}.yaml", root() / "experiments" / "rankers" / f"{form}.yaml"]
+    args = [arg for path in files for arg in ("-c", str(path))]
+    args += ["--model.ranker.init_args.encoder", str(encoder), *options]
+    return RankingCLI(RankingModule, RankingDataModule, run=False, args=args, save_config_callback=None).model
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_of_crossjem_wins_over_the_form_before_it(name: str, tiny_models_folder: Path) -> None:
     """The quickstart has the recommended form; an overlay of another must not keep a part of it."""
-    experiments = root() / "experiments"
-    built = []
-    for base in ("quickstart.yaml", "debian-titles.yaml"):
-        args = ["-c", str(experiments / base), "-c", str(experiments / "rankers" / f"{name}.yaml")]
-        args += ["--model.ranker.init_args.encoder", str(tiny_models_folder / "bert")]
-        for limit, value in (("query", 16), ("item", 16), ("union", 128)):
-            args += [f"--model.ranker.init_args.max_{limit}_tokens", str(value)]
-        args += [
-            "--model.ranker.init_args.dropout",
-            "0",
-            "--model.ranker.init_args.freeze_embeddings",
-            "true",
-        ]
-        whole = RankingCLI(RankingModule, RankingDataModule, run=False, args=args, save_config_callback=None)
-        built.append({**whole.model.ranker.init_args, "head_lr": whole.model.head_lr})
-    assert built[0] == built[1]
+    values = {"max_query_tokens": 16, "max_item_tokens": 16, "max_union_tokens": 128}
+    options = [f"--model.ranker.init_args.{k}={v}" for k, v in values.items()]
+    options += ["--model.ranker.init_args.dropout=0", "--model.ranker.init_args.freeze_embeddings=true"]
+    modules = [
+        built(dataset, name, tiny_models_folder / "bert", *options)
+        for dataset in ("quickstart", "debian-titles")
+    ]
+    arguments = [{**module.ranker.init_args, "head_lr": module.head_lr} for module in modules]
+    assert arguments[0] == arguments[1]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "n_items", "union"), [("msmarco", 10, 360), ("sodq", 30, 265), ("sponsored", 100, 262)]
+)
+@pytest.mark.parametrize("form", ["crossjem", "crossjem-positional", "crossjem-best"])
+def test_a_form_keeps_the_limits_of_the_dataset(
+    dataset: str, n_items: int, union: int, form: str, tmp_path: Path
+) -> None:
+    """Table 5 of the paper: N and L_u belong to the dataset."""
+    ranker = built(dataset, form, write_bert(tmp_path / "bert", positions=512)).ranker
+    assert (ranker.max_items_per_pass, ranker.max_union_tokens) == (n_items, union)
 
 
 def test_no_experiment_is_read_with_unknown_keys(tmp_path: Path) -> None:
