@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test bench-latency bench-training bench-scaling bench-limits lint clean
+.PHONY: help setup quickstart test lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -30,18 +30,6 @@ test: $(READY) ## all tests
 	$(BIN)/pytest tests/inference
 	$(BIN)/pytest --ignore tests/inference
 
-bench-latency: $(READY) ## latency and throughput of all rankers and of public cross-encoders (ARGS=--smoke: two minutes)
-	$(BIN)/python -m benchmarks.latency $(ARGS)
-
-bench-training: $(READY) ## training speed and memory of CROSS-JEM, monoBERT and sentence-transformers (ARGS=--smoke)
-	$(BIN)/python -m benchmarks.training $(ARGS)
-
-bench-scaling: $(READY) ## cost against items and against the token union, with exponents (ARGS=--smoke)
-	$(BIN)/python -m benchmarks.scaling $(ARGS)
-
-bench-limits: $(READY) ## where models lose accuracy: items, union length, rare words (ARGS="--model NAME=FOLDER --lists FILE")
-	$(BIN)/python -m benchmarks.limits $(ARGS)
-
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,5 +39,4 @@ clean: ## remove the environment and caches (runs/ and data/ stay)
 	rm -rf $(VENV) .mypy_cache .ruff_cache build dist
 
 include experiments/distil.mk
-include benchmarks/tables/tables.mk
-include benchmarks/study/study.mk
+include benchmarks/benchmarks.mk

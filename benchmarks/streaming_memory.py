@@ -1,184 +1,130 @@
 """Memory of streaming: the peak of one epoch over a small and a large folder of shards, which should be the same.
 
-    python benchmarks/streaming_memory.py --lists 20000 200000 --items 30
+    python -m benchmarks.streaming_memory --lists 20000 200000 --items 30
 
 Simulated lists are written to shards in a temporary folder (or `--folder`, where they are kept). Then a fresh process
 per measurement goes through one shuffled epoch of the streaming loader: it reads, draws 10 items a list, makes
-batches with a small tokenizer whose cache of texts is off (it would fill up first), and trains nothing. Its peak is
+batches with a tokenizer whose cache of texts is off (it would fill up first), and trains nothing. Its peak is
 VmHWM of /proc/self/status (Linux): `ru_maxrss` would take over the peak of the process that started it. Seconds are
 the processor's, of the process itself: with workers, what it costs to read and to hand over.
+
+Writes streaming_memory.json and streaming_memory.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+import torch
+from rich.progress import track
 
+from benchmarks.measuring import resident
+from benchmarks.pages import provenance, table, write
+from benchmarks.program import defaults, fresh, parser
+from benchmarks.program import run as run_program
 from crossjem_pl.data.batches import ItemSampler
-from crossjem_pl.data.shards import Manifest, generate_shards
+from crossjem_pl.data.shards import generate_shards
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.data.streaming import StreamingLoader
 from crossjem_pl.rankers import CrossJEM
-from crossjem_pl.training.run_folder import describe_machine
+from crossjem_pl.rankers.encoders import PACKAGED
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOLERANCE = 0.1
+"""How much larger the peak over the large folder may be."""
 DRAWN = 10
 """Items of a list that are tokenised, as in training; all of them are read."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lists", type=int, nargs=2, default=[20_000, 200_000])
-    parser.add_argument("--items", type=int, default=30)
-    parser.add_argument("--shard-size", type=int, default=10_000)
-    parser.add_argument("--buffer", type=int, default=4096)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
-    parser.add_argument("--folder", type=Path, help="where the shards are kept (default: a temporary folder)")
-    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 after a mistake in the input."""
+    return run_program(_options(), argv, run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the shards, measures each in fresh processes, prints and writes the figures."""
     if args.measure is not None:
-        print(json.dumps(measure(args.measure, args.buffer, args.batch_size, args.workers[0])))
+        print(json.dumps(measure(json.loads(args.measure))))
         return
-    if args.folder is not None:
-        compare(args, args.folder)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            compare(args, Path(folder))
+    defaults(args, {"lists": [20_000, 200_000]}, {"lists": [100, 400]})
+    with tempfile.TemporaryDirectory() as folder:
+        root = args.folder or Path(folder)
+        found: dict[str, Any] = {"provenance": provenance(torch.device("cpu"), args.command)}
+        found |= {"items": args.items, "buffer": args.buffer, "runs": [], "ratios": {}}
+        sizes = {count: _write_shards(args, root / str(count), count) for count in args.lists}
+        for workers in args.workers:
+            peaks = []
+            for count, size in track(sizes.items(), description=f"{workers} workers"):
+                spec = {"folder": root / str(count), "buffer": args.buffer, "batch_size": args.batch_size}
+                figures = fresh("benchmarks.streaming_memory", {**spec, "workers": workers})
+                found["runs"].append({**figures, "bytes": size, "workers": workers})
+                peaks.append(figures["peak_mib"])
+            found["ratios"][str(workers)] = peaks[-1] / peaks[0]
+    write(found, page(found), args.out, "streaming_memory")
 
 
-def compare(args: argparse.Namespace, root: Path) -> None:
-    """Writes the shards, measures each in fresh processes, prints the table and writes the figures."""
-    write_encoder(root / "encoder")
-    reports = [write(args, root / str(count), count) for count in args.lists]
-    found: dict[str, Any] = {"machine": describe_machine(), "items": args.items, "buffer": args.buffer}
-    table = Table(title=f"one epoch of streaming, {args.items} items a list, {describe_machine()}")
-    for column in (
-        "lists",
-        "on disk",
-        "bytes a list",
-        "workers",
-        "CPU seconds",
-        "lists a CPU second",
-        "at the start",
-        "peak",
-    ):
-        table.add_column(column, justify="right")
-    for workers in args.workers:
-        peaks = []
-        for report in reports:
-            figures = measured(args, report.folder, workers)
-            peaks.append(figures["peak_mib"])
-            found.setdefault("runs", []).append({**figures, "bytes": report.bytes, "workers": workers})
-            table.add_row(
-                f"{report.lists:,}",
-                f"{report.bytes / 1e6:.1f} MB",
-                f"{report.bytes / report.lists:.0f}",
-                str(workers),
-                f"{figures['seconds']:.1f}",
-                f"{report.lists / figures['seconds']:.0f}",
-                f"{figures['start_mib']:.1f} MiB",
-                f"{figures['peak_mib']:.1f} MiB",
-            )
-        found.setdefault("ratios", {})[str(workers)] = peaks[1] / peaks[0]
-    Console(width=140).print(table)
+def page(found: Mapping[str, Any]) -> list[str]:
+    """Markdown lines of the content of the JSON file."""
+    columns: dict[str, Any] = {"lists": "{lists:,}", "on disk": lambda row: f"{row['bytes'] / 1e6:.1f} MB"}
+    columns["bytes a list"] = lambda row: f"{row['bytes'] / row['lists']:.0f}"
+    columns |= {"workers": "{workers:d}", "CPU seconds": "{seconds:.1f}"}
+    columns["lists a CPU second"] = lambda row: f"{row['lists'] / row['seconds']:.0f}"
+    columns |= {"at the start": "{start_mib:.1f} MiB", "peak": "{peak_mib:.1f} MiB"}
+    lines = ["# Memory of streaming", "", f"One epoch, {found['items']} items a list.", ""]
+    lines += [*table(found["runs"], columns), ""]
     for workers, ratio in found["ratios"].items():
         state = "within" if ratio <= 1 + TOLERANCE else "OUTSIDE"
-        print(f"workers {workers}: peak of the large over the small one: {ratio:.3f} ({state} 10 %)")
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        lines.append(f"- {workers} workers: peak of the large over the small one: {ratio:.3f} ({state} 10%)")
+    return lines
 
 
-def write(args: argparse.Namespace, folder: Path, count: int) -> Manifest:
-    options: dict[str, str | int | float] = {"generator": "simulator", "items": args.items, "seed": 0}
-    with Progress() as progress:
-        task = progress.add_task(f"{count:,} lists", total=count)
-        return generate_shards(
-            lambda start, lists: simulate(lists, args.items, start=start),
-            count,
-            folder,
-            options,
-            args.shard_size,
-            advance=lambda lists: progress.advance(task, lists),
-        )
-
-
-def write_encoder(folder: Path) -> None:
-    """A one-layer BERT with a word-piece vocabulary of the letters and the common words of the lists."""
-    words = {word for one in simulate(200, 30) for text in one.items for word in text.split()}
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789-'&"
-    vocabulary = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters), *sorted(words - set(letters))]
-    pieces = Tokenizer(models.WordPiece({t: i for i, t in enumerate(vocabulary)}, unk_token="[UNK]"))
-    pieces.normalizer = normalizers.BertNormalizer()
-    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    names = {"pad_token": 0, "unk_token": 1, "cls_token": 2, "sep_token": 3, "mask_token": 4}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=pieces, **{name: SPECIAL[i] for name, i in names.items()}
-    )
-    tokenizer.save_pretrained(folder)
-    BertModel(
-        BertConfig(
-            vocab_size=len(vocabulary),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            intermediate_size=16,
-        )
-    ).save_pretrained(folder)
-
-
-def measured(args: argparse.Namespace, folder: Path, workers: int) -> dict[str, float]:
-    program = [sys.executable, __file__, "--measure", str(folder), "--workers", str(workers)]
-    options = ["--buffer", str(args.buffer), "--batch-size", str(args.batch_size)]
-    done = subprocess.run([*program, *options], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def measure(folder: Path, buffer: int, batch_size: int, workers: int) -> dict[str, float]:
+def measure(spec: Mapping[str, Any]) -> dict[str, float]:
     """Peak of this process over one epoch of `folder`, in MiB, and the lists that it saw."""
-    ranker = CrossJEM(str(folder.parent / "encoder"), max_query_tokens=32, max_item_tokens=16)
+    folder = Path(spec["folder"])
+    ranker = CrossJEM(PACKAGED, max_query_tokens=32, max_item_tokens=16)
     ranker.tokenizer.cache_size = 0
     loader = StreamingLoader(
-        ShardSource(folder.name, buffer).stream(folder.parent),
+        ShardSource(folder.name, spec["buffer"]).stream(folder.parent),
         ranker,
-        batch_size,
+        spec["batch_size"],
         sampler=ItemSampler(DRAWN, 0),
         shuffle=True,
-        num_workers=workers,
+        num_workers=spec["workers"],
     )
-    start = memory("VmRSS")
-    begun = time.process_time()
+    start, begun = resident("VmRSS"), time.process_time()
     lists = sum(len(batch.query_ids) for batch in loader)
-    return {
-        "lists": lists,
-        "seconds": time.process_time() - begun,
-        "start_mib": start,
-        "peak_mib": memory("VmHWM"),
-    }
+    seconds = time.process_time() - begun
+    return {"lists": lists, "seconds": seconds, "start_mib": start, "peak_mib": resident("VmHWM")}
 
 
-def memory(field: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
+def _write_shards(args: argparse.Namespace, folder: Path, count: int) -> int:
+    """Their bytes."""
+    options: dict[str, str | int | float] = {"generator": "simulator", "items": args.items, "seed": 0}
+
+    def lists(start: int, number: int) -> Any:
+        return simulate(number, args.items, start=start)
+
+    return generate_shards(lists, count, folder, options, args.shard_size).bytes
+
+
+def _options() -> argparse.ArgumentParser:
+    out = parser("benchmarks.streaming_memory", __doc__, "runs/streaming_memory", encoder=None)
+    out.add_argument("--lists", type=int, nargs=2, help="default 20000 200000")
+    out.add_argument("--items", type=int, default=30)
+    out.add_argument("--shard-size", type=int, default=10_000)
+    out.add_argument("--buffer", type=int, default=4096)
+    out.add_argument("--batch-size", type=int, default=32)
+    out.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    out.add_argument("--folder", type=Path, help="where the shards are kept (default: a temporary folder)")
+    out.add_argument("--measure", help=argparse.SUPPRESS)
+    return out
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

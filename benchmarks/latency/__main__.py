@@ -6,8 +6,8 @@ Texts in, sorted items out. The contenders take turns on every list, so a machin
 alike; rounds that warm up are not counted. Cold (the default): every text is tokenised within the time. `--warm`: the
 token caches know the texts, as in a service whose items repeat. Rankers that encode queries and items apart (ColBERT,
 DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead either way, as the paper's latencies
-assume. "by id": CROSS-JEM and monoBERT once more by id, the items' token ids in a store, the
-query a text. Weights are the encoder's with fresh heads: they do not change the time.
+assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text. Weights are
+the encoder's with fresh heads: they do not change the time.
 
 Writes latency.json (`crossjem report --latency` reads it), latency.md, latency.png and stages.png.
 """
@@ -15,232 +15,371 @@ Writes latency.json (`crossjem report --latency` reads it), latency.md, latency.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
+import torch
+from rich.progress import track
 
-from benchmarks.latency.contenders import Contender, OwnRanker
-from benchmarks.latency.field import BY_ID, DEFAULT_RANKERS, MONOBERT, Field, contenders_of
-from benchmarks.latency.figures import Row, rows_of
-from benchmarks.latency.page import page, plot_latency, plot_stages
-from benchmarks.latency.peak_memory import peak_memory
-from benchmarks.latency.peers import LIGHTNING_IR, SENTENCE_TRANSFORMERS, missing_peers
-from benchmarks.latency.saturated import Throughput, batch_sizes, saturate, saturated_lists
-from benchmarks.latency.stages import has_stages, stage_milliseconds
-from benchmarks.latency.turns import WARMUP, measured_lists, take_turns
-from benchmarks.measuring.build import overlays
-from benchmarks.measuring.options import add_options, exit_status, parser, prepare_device
-from benchmarks.measuring.pages import conditions, write
-from benchmarks.measuring.peak import matrix_peak
-from crossjem_pl.cli.main import quiet_libraries
+from benchmarks import contenders as taking_part
+from benchmarks.charts import chart, curves, logarithmic
+from benchmarks.contenders import (
+    LIGHTNING_IR,
+    SENTENCE_TRANSFORMERS,
+    WARMUP,
+    Contender,
+    OwnRanker,
+    measured_lists,
+)
+from benchmarks.latency.stages import STAGES, has_stages, stage_milliseconds
+from benchmarks.measuring import MemoryMeter, matrix_peak
+from benchmarks.pages import provenance, table, write
+from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
+from benchmarks.program import run as run_program
+from crossjem_pl.data.simulator import simulate
+from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.timing import Timings
+from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 from crossjem_pl.text.token_store import TokenStore
 
-HEADLINE = 700
-"""Items of the paper's latency table."""
-
-_SMOKE_RANKERS = ("crossjem", "crossjem-best", "monobert", "dpr")
+RANKERS = ["crossjem", "crossjem-wide", "crossjem-best", "monobert", "sharedquery", "setencoder"]
+RANKERS += ["colbert", "dpr", "ance", "twinbert", "coral", "instructor", "meb"]
+MONOBERT = "monobert"
+_QUERIES = (1, 4, 16, 64, 256)
+"""Queries of a batch that are tried for the throughput, as far as `--most-pairs` allows."""
+_COUNTED = 3
+"""Lists of a size whose operations are counted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input."""
-    args = _options().parse_args(argv)
-    quiet_libraries()
-    return exit_status(lambda: run(_resolved(args)))
+    return run_program(_options(), argv, run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
-    device = prepare_device(args.device, args.threads)
-    left_out = missing_peers(args.lightning_ir)
-    peers = [peer for peer in args.peers if peer not in left_out]
-    field = Field(
-        rankers=args.rankers,
-        encoder=args.encoder,
-        device=device,
-        precisions=args.precision,
-        own_encoders=dict(pair.split("=", 1) for pair in args.encoder_of),
-        random_init=args.random_init,
-        passes=args.passes,
-        pairs_per_pass=args.pairs_per_pass,
-        exported=args.exported,
-        peers=peers,
-        peer_batches=args.peer_batches,
-        lightning_ir=args.lightning_ir,
-        warm=args.warm,
-    )
-    around = conditions(device)
-    found: dict[str, Any] = {
-        "conditions": around,
-        "machine": around["machine"],
-        "encoder": args.encoder,
-        "precision": args.precision[0],
-        "warm": args.warm,
-        "rounds": args.rounds,
-        "warmup": WARMUP,
-        "passes": args.passes,
-        "left_out": {name: why for name, why in left_out.items() if name in args.peers},
-        "matrix_peak_gflops": {name: matrix_peak(device, name) / 1e9 for name in args.precision},
+    if args.measure is not None:
+        print(json.dumps(peak_memory(json.loads(args.measure))))
+        return
+    device = torch_device(args.device)
+    full = {
+        "items": [10, 30, 100, 300, 700, 1400],
+        "rounds": 15,
+        "saturated": [30, 700],
+        "stages": [100, 700],
     }
+    args.memory_items = (0 if args.smoke else 700) if args.memory_items is None else args.memory_items
+    full |= {"rankers": RANKERS, "most_pairs": 50_000 if device.type == "cuda" else 3_000}
+    smoke = {"items": [10, 100], "rounds": 2, "saturated": [10], "stages": [100], "most_pairs": 100}
+    defaults(args, full, smoke | {"rankers": ["crossjem", "crossjem-best", MONOBERT, "dpr"]})
+    missing = taking_part.missing_peers(args.lightning_ir)
+    left_out = {name: why for name, why in missing.items() if name in args.peers}
+    args.peers = [name for name in args.peers if name not in missing]
+    about = provenance(device, args.command)
+    found: dict[str, Any] = {"provenance": about, "machine": about["machine"], "left_out": left_out}
+    found |= {"precision": args.precision[0], "stages": [], "throughput": [], "peak_memory_mib": {}}
+    found |= {name: getattr(args, name) for name in ("encoder", "warm", "rounds", "memory_items")}
+    found["matrix_peak_gflops"] = {name: matrix_peak(device, name) / 1e9 for name in args.precision}
     with tempfile.TemporaryDirectory() as folder:
-        store = _store(args, Path(folder) / "store") if set(BY_ID) & set(args.rankers) else None
-        contenders = contenders_of(field, store)
-        names = [one.name for one in contenders]
-        baselines = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS, LIGHTNING_IR) if name in names]
+        store = _store(args, Path(folder) / "store") if any(map(_reads_ids, args.rankers)) else None
+        contenders = contenders_of(args, store)
         try:
-            rows, throughput = _measure(args, contenders, baselines, found)
+            _latencies(args, contenders, found)
+            for items in args.stages:
+                for contender in filter(has_stages, contenders):
+                    stages = stage_milliseconds(contender, measured_lists(items, args.rounds))
+                    found["stages"].append({"name": contender.name, "items": items, **stages})
+            for items in args.saturated:
+                found["throughput"] += _throughputs(args, contenders, items)
         finally:
-            for one in contenders:
-                one.close()
-    found["memory_items"] = args.memory_items
-    found["peak_memory_mib"] = peak_memory(field, args.memory_items) if args.memory_items else {}
-    write(found, page(found, rows, throughput, baselines), args.out, "latency")
-    title = f"{found['machine']}, {args.precision[0]}"
-    plot_latency(rows, title, args.out / "latency.png")
-    if found["stages"]:
-        plot_stages(found["stages"], title, args.out / "stages.png")
-    print(
-        f"wrote {args.out}/latency.json, latency.md, latency.png" + (", stages.png" * bool(found["stages"]))
-    )
+            for contender in contenders:
+                contender.close()
+    spec = {**vars(args), "threads": torch.get_num_threads(), "device": device.type}
+    for name in [*args.rankers, *args.peers] if args.memory_items else []:
+        if name != LIGHTNING_IR:
+            found["peak_memory_mib"][name] = fresh("benchmarks.latency", {**spec, "name": name})["mib"]
+    write(found, page(found), args.out, "latency")
+    plot(found, args.out)
+
+
+def contenders_of(args: argparse.Namespace, store: TokenStore | None = None) -> list[Contender]:
+    """All contenders with their models loaded, this package's first.
+
+    Args:
+        args: the options; of those, who takes part and how.
+        store: token ids of all items, for CROSS-JEM and monoBERT by id; None leaves that path out.
+    """
+    device, out = torch_device(args.device), []
+    many = (
+        512 if device.type == "cuda" else None
+    )  # pairs a pass that suit a GPU better than the default of 32
+
+    def add(name: str, precision: str, overlay: str, by_id: bool = False, **changes: Any) -> None:
+        model = taking_part.build_ranker(overlay, args.encoder, changes)
+        reranker = Reranker(model, device, precision, max(_QUERIES), store if by_id else None)  # type: ignore[arg-type]
+        out.append(OwnRanker(name, reranker, args.warm, precision))
+
+    for precision in args.precision:
+        suffix = "" if precision == args.precision[0] else f" {precision}"
+        for name in args.rankers:
+            add(name + suffix, precision, name)
+            if store is not None and _reads_ids(name):
+                add(f"{name} by id{suffix}", precision, name, by_id=True)
+        if many and MONOBERT in args.rankers:
+            add(f"{MONOBERT} ({many} pairs a pass){suffix}", precision, MONOBERT, pairs_per_pass=many)
+        for batch in (32, many) if SENTENCE_TRANSFORMERS in args.peers else ():
+            if batch:
+                name = SENTENCE_TRANSFORMERS + (f" (batch {batch})" if batch == many else "") + suffix
+                out.append(taking_part.SentenceTransformers(name, args.encoder, device, precision, batch))
+    for folder in args.exported:
+        out.append(
+            OwnRanker(f"exported {folder.name}", Reranker(folder, batch_size=max(_QUERIES)), args.warm)
+        )
+    if LIGHTNING_IR in args.peers:
+        out.append(taking_part.LightningIR(LIGHTNING_IR, args.lightning_ir, args.encoder, device))
+    return out
+
+
+def rows_of(
+    contenders: Sequence[Contender],
+    times: Mapping[str, Timings],
+    lists: Sequence[RankingList],
+    baselines: Sequence[str],
+    peaks: Mapping[str, float],
+) -> list[dict[str, Any]]:
+    """A row of figures per contender, of lists of one size.
+
+    `p50`, `p95`, `p99` in milliseconds; `pairs_per_second`, one query at a time; `ratios`: baseline -> median over
+    the lists of (its time / this one's), in the same precision where it was measured in it; `gflop`: counted
+    operations of a list (median; None where torch does not see them) and their `share_of_peak` (precision -> GFLOP a
+    second).
+    """
+    rows = []
+    for contender in contenders:
+        timings, items = times[contender.name], len(lists[0])
+        row: dict[str, Any] = {
+            "name": contender.name,
+            "items": items,
+            "precision": contender.precision,
+            "ratios": {},
+        }
+        for name in baselines:
+            same = f"{name} {contender.precision}"
+            against = same if same in times else name
+            if against != contender.name and against in times:
+                row["ratios"][name] = times[against].ratio(timings)
+        row |= {"p50": timings.median, "p95": timings.p95, "p99": timings.p99}
+        row |= {"pairs_per_second": 1000 * items / timings.median, "gflop": None, "share_of_peak": None}
+        counted = [contender.flops([ranking_list]) for ranking_list in lists[:_COUNTED]]
+        if None not in counted:
+            row["gflop"] = float(np.median(counted)) / 1e9  # type: ignore[arg-type]
+            row["share_of_peak"] = 1000 * row["gflop"] / timings.median / peaks[contender.precision]
+        rows.append(row)
+    return rows
+
+
+def peak_memory(spec: Mapping[str, Any]) -> dict[str, float]:
+    """MiB that ranking a list needs beyond the loaded model, in this process, which should be a fresh one.
+
+    Args:
+        spec: the options, with `name`, the contender.
+    """
+    peer = spec["name"] == SENTENCE_TRANSFORMERS
+    only = {
+        "rankers": [] if peer else [spec["name"]],
+        "peers": [spec["name"]] if peer else [],
+        "exported": [],
+    }
+    torch.set_num_threads(spec["threads"])
+    contender = contenders_of(argparse.Namespace(**{**spec, **only, "precision": spec["precision"][:1]}))[0]
+    meter = MemoryMeter(torch_device(spec["device"]))
+    taking_part.time_in_turn([contender], [[one] for one in measured_lists(spec["memory_items"], 1, 1)], 1)
+    return {"mib": meter.growth()}
+
+
+def _reads_ids(name: str) -> bool:
+    """Whether a ranker is measured once more with the token ids of its items in a store."""
+    return name.startswith("crossjem") or name == MONOBERT
 
 
 def _store(args: argparse.Namespace, folder: Path) -> TokenStore:
     """Token ids of the items of all lists that are going to be measured."""
     lists = [one for items in {*args.items, *args.stages} for one in measured_lists(items, args.rounds)]
     for items in args.saturated:
-        for queries in batch_sizes(items, args.most_pairs):
-            lists += chain.from_iterable(saturated_lists(items, queries, _rounds_of_batches(args)))
+        for queries in _batch_sizes(items, args.most_pairs):
+            lists += [one for batch in _batches(args, items, queries) for one in batch]
     items_of = (pair for one in lists for pair in zip(one.item_ids, one.items, strict=True))
     return TokenStore.build(folder, items_of, ShortTextTokenizer(load_tokenizer(args.encoder)))
 
 
-def _rounds_of_batches(args: argparse.Namespace) -> int:
-    return min(args.rounds, 3)
+def _latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: dict[str, Any]) -> None:
+    """One query at a time: `baselines`, `milliseconds`, `latency` (rows) and `stopped` of the JSON file."""
+    names = [contender.name for contender in contenders]
+    found["baselines"] = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS, LIGHTNING_IR) if name in names]
+    found["milliseconds"], found["latency"], found["stopped"] = {}, [], {}
+    for items in track(sorted(args.items), description="one query at a time"):
+        running = [contender for contender in contenders if contender.name not in found["stopped"]]
+        if not running:
+            break
+        lists = measured_lists(items, args.rounds)
+        times = taking_part.time_in_turn(running, [[ranking_list] for ranking_list in lists])
+        found["milliseconds"][str(items)] = {name: list(timings.rounds) for name, timings in times.items()}
+        found["latency"] += rows_of(
+            running, times, lists[WARMUP:], found["baselines"], found["matrix_peak_gflops"]
+        )
+        too_slow = [name for name, timings in times.items() if timings.median > 1000 * args.longest]
+        found["stopped"] |= dict.fromkeys(too_slow, items)
 
 
-def _measure(
-    args: argparse.Namespace, contenders: Sequence[Contender], baselines: Sequence[str], found: dict[str, Any]
-) -> tuple[list[Row], list[Throughput]]:
-    rows: list[Row] = []
-    found["milliseconds"], found["stages"], found["stopped"] = {}, {}, {}
-    running = list(contenders)
-    peaks = {name: gflops * 1e9 for name, gflops in found["matrix_peak_gflops"].items()}
-    with Progress() as bar:
-        steps = len(args.items) * (args.rounds + WARMUP) * len(contenders)
-        task = bar.add_task("one query at a time", total=steps)
-        for items in sorted(args.items):
-            if not running:
-                break
-            lists = measured_lists(items, args.rounds)
-            times = take_turns(running, lists, advance=lambda: bar.advance(task))
-            bar.advance(task, len(lists) * (len(contenders) - len(running)))
-            found["milliseconds"][str(items)] = times
-            rows += rows_of(running, times, lists[WARMUP:], baselines, peaks)
-            for name in (name for name, own in times.items() if np.median(own) > 1000 * args.longest):
-                found["stopped"][name] = items
-            running = [one for one in running if one.name not in found["stopped"]]
-        staged = [one for one in contenders if isinstance(one, OwnRanker) and has_stages(one)]
-        task = bar.add_task("stages", total=len(args.stages) * len(staged))
-        for items in args.stages if staged else []:
-            lists = measured_lists(items, args.rounds)
-            found["stages"][str(items)] = {}
-            for one in staged:
-                found["stages"][str(items)][one.name] = stage_milliseconds(one, lists, WARMUP)
-                bar.advance(task)
-        task = bar.add_task("several queries at a time", total=len(args.saturated))
-        throughput = []
-        for items in args.saturated:
-            rounds = _rounds_of_batches(args)
-            throughput += saturate(contenders, items, args.most_pairs, rounds, 3 * args.longest)
-            bar.advance(task)
-    found["latency"] = [row.as_dict() for row in rows]
-    found["throughput"] = [one.as_dict() for one in throughput]
-    return rows, throughput
+def _throughputs(
+    args: argparse.Namespace, contenders: Sequence[Contender], items: int
+) -> list[dict[str, Any]]:
+    """Several queries a batch: every contender's best batch, and pairs a second of all that were tried.
 
-
-def _resolved(args: argparse.Namespace) -> argparse.Namespace:
-    """The options with their defaults, which depend on `--smoke` and on the device.
-
-    Raises:
-        ValueError: naming the option, for a number below 1 or an encoder without its ranker's name.
+    A batch that would take a contender longer than three times `--longest`, at the pace of the last, is not tried.
     """
-    smoke = args.smoke
-    on_gpu = prepare_device(args.device, None).type == "cuda"
-    args.items = args.items or ([10, 100] if smoke else [10, 30, 100, 300, HEADLINE, 1400])
-    args.rounds = args.rounds or (2 if smoke else 15)
-    args.rankers = args.rankers or list(_SMOKE_RANKERS if smoke else DEFAULT_RANKERS)
-    if args.saturated is None:
-        args.saturated = [10] if smoke else [30, HEADLINE]
-    if args.stages is None:
-        args.stages = [100] if smoke else [100, HEADLINE]
-    if args.memory_items is None:
-        args.memory_items = 0 if smoke else HEADLINE
-    args.most_pairs = args.most_pairs or (100 if smoke else 50_000 if on_gpu else 3_000)
-    if args.pairs_per_pass is None:
-        args.pairs_per_pass = [512] if on_gpu else []
-    args.peer_batches = args.peer_batches or ([32, 512] if on_gpu else [32])
-    if args.passes is not None:
-        args.passes = (args.passes[0], args.passes[1])
-    for name in ("items", "saturated", "stages", "pairs_per_pass", "peer_batches"):
-        if any(value < 1 for value in getattr(args, name)):
-            raise ValueError(f"--{name.replace('_', '-')}: expected numbers of at least 1")
-    if args.rounds < 1:
-        raise ValueError(f"--rounds must be at least 1, got {args.rounds}")
-    for pair in args.encoder_of:
-        if pair.partition("=")[0] not in overlays() or "=" not in pair:
-            raise ValueError(f"--encoder-of: expected RANKER=ENCODER, got {pair!r}")
-    return args
+    tried: dict[str, dict[int, float]] = {contender.name: {} for contender in contenders}
+    for queries in _batch_sizes(items, args.most_pairs):
+        pace = {name: list(speeds.values())[-1] if speeds else np.inf for name, speeds in tried.items()}
+        running = [one for one in contenders if queries * items / pace[one.name] <= 3 * args.longest]
+        times = taking_part.time_in_turn(running, _batches(args, items, queries), 1) if running else {}
+        for name, timings in times.items():
+            tried[name][queries] = 1000 * queries * items / timings.median
+    best = {name: max(speeds, key=lambda queries: speeds[queries]) for name, speeds in tried.items()}
+    return [
+        {
+            "name": name,
+            "items": items,
+            "queries": queries,
+            "pairs_per_second": tried[name][queries],
+            "tried": tried[name],
+        }
+        for name, queries in best.items()
+    ]
+
+
+def _batch_sizes(items: int, most_pairs: int) -> list[int]:
+    return [queries for queries in _QUERIES if queries == 1 or queries * items <= most_pairs]
+
+
+def _batches(args: argparse.Namespace, items: int, queries: int) -> list[list[RankingList]]:
+    """The batches of one size that are measured, at most three after one that is not counted."""
+    lists = list(simulate(queries * (min(args.rounds, 3) + 1), items, seed=2, split="test"))
+    return [lists[first : first + queries] for first in range(0, len(lists), queries)]
+
+
+def page(found: Mapping[str, Any]) -> list[str]:
+    """Markdown lines of the content of the JSON file."""
+    cache = "known to the token caches" if found["warm"] else "new to the token caches"
+    peaks = ", ".join(f"{name} {peak:,.0f} GFLOP/s" for name, peak in found["matrix_peak_gflops"].items())
+    lines = [
+        "# Latency",
+        "",
+        f"Encoder {found['encoder']} with fresh heads (weights do not change the time); {found['precision']} unless a "
+        f"name says otherwise; {found['rounds']} simulated lists a size after {WARMUP} that are not counted, "
+        f"the contenders in turn on each; texts {cache}. Measured peak of matrix products: {peaks}.",
+        "",
+        "ColBERT, DPR, ANCE, TwinBERT, CoRAL and INSTRUCTOR have the items' vectors computed ahead, as the paper's "
+        "latencies assume: only the query is encoded while the clock runs. By id: the items' token ids are in a store, "
+        "only the query is tokenised.",
+        "",
+        "## One query at a time",
+        "",
+        "Milliseconds, texts in to sorted items out. Ratios are medians of the ratios list by list: how many times "
+        "as long the baseline takes in the same precision. GFLOP: matrix products and attentions that torch counts in "
+        "one ranking, padding included.",
+        "",
+    ]
+    columns: dict[str, Any] = {"": "{name}", "items": "{items:d}"}
+    columns |= {"p50 ms": "{p50:,.1f}", "p95": "{p95:,.1f}", "p99": "{p99:,.1f}"}
+    columns["pairs/s"] = "{pairs_per_second:,.0f}"
+    columns |= {f"{name} takes": f"{{ratios[{name}]:.2f}}x" for name in found["baselines"]}
+    lines += table(
+        found["latency"], columns | {"GFLOP": "{gflop:,.2f}", "share of the peak": "{share_of_peak:.0%}"}
+    )
+    if found["throughput"]:
+        columns = {"": "{name}", "items": "{items:d}", "pairs/s, best": "{pairs_per_second:,.0f}"}
+        columns |= {"queries a batch": "{queries:d}"}
+        columns["all: queries a batch: pairs/s"] = lambda row: ", ".join(
+            f"{n}: {x:,.0f}" for n, x in row["tried"].items()
+        )
+        lines += ["", "## Several queries at a time", "", *table(found["throughput"], columns)]
+    if found["stages"]:
+        lines += ["", "## Stages", "", "Median milliseconds inside `Reranker.rank`, clocks included.", ""]
+        columns = {
+            "": "{name}",
+            "items": "{items:d}",
+            **{stage: f"{{{stage}:,.2f}}" for stage in (*STAGES, "all")},
+        }
+        lines += table(found["stages"], columns)
+    if found["peak_memory_mib"]:
+        lines += ["", f"## Peak memory, {found['memory_items']} items", ""]
+        lines += ["MiB beyond the loaded model while a list is ranked, each in a process of its own.", ""]
+        rows = [{"name": name, "mib": mib} for name, mib in found["peak_memory_mib"].items()]
+        lines += table(rows, {"": "{name}", "MiB": "{mib:,.1f}"})
+    for name, items in found["stopped"].items():
+        lines += ["", f"Not measured at more than {items} items, which took it too long: {name}."]
+    for name, reason in found["left_out"].items():
+        lines += ["", f"Not measured: {name} {reason}."]
+    return lines
+
+
+def plot(found: Mapping[str, Any], folder: Path) -> None:
+    """Median latency against the number of items; the stages as stacked bars, a panel for each size."""
+    title = f"{found['machine']}, {found['precision']}"
+    with chart(folder / "latency.png", title, width=8.0, height=5.0) as (axes,):
+        curves(axes, found["latency"], "items", "p50")
+        sizes = sorted({row["items"] for row in found["latency"]})
+        logarithmic(axes, sizes, "items of the query", "milliseconds, texts in to sorted items out")
+        axes.legend(frameon=False, fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    sizes = sorted({row["items"] for row in found["stages"]})
+    if not sizes:
+        return
+    with chart(folder / "stages.png", title, panels=len(sizes), width=5.5, height=3.4) as panels:
+        for axes, items in zip(panels, sizes, strict=True):
+            rows = [row for row in found["stages"] if row["items"] == items]
+            left = np.zeros(len(rows))
+            for stage in STAGES:
+                values = np.array([max(row[stage], 0.0) for row in rows])
+                axes.barh([row["name"] for row in rows], values, left=left, label=stage)
+                left += values
+            axes.invert_yaxis()
+            axes.set_title(f"{items} items", fontsize=8)
+            axes.set_xlabel("milliseconds")
+            axes.tick_params(axis="y", labelsize=7)
+        panels[-1].legend(frameon=False, fontsize=6, loc="best")
 
 
 def _options() -> argparse.ArgumentParser:
-    out = parser("benchmarks.latency", __doc__)
-    add_options(out, "runs/latency")
-    out.add_argument("--rankers", nargs="+", choices=overlays(), metavar="NAME", help=", ".join(overlays()))
-    out.add_argument("--items", type=int, nargs="+", help="items a query (default 10 30 100 300 700 1400)")
-    out.add_argument("--rounds", type=int, help="counted lists a size (default 15)")
-    out.add_argument(
-        "--longest",
-        type=float,
-        default=5.0,
-        metavar="SECONDS",
-        help="a contender that takes longer a query is not measured at larger sizes (default 5)",
-    )
-    out.add_argument("--warm", action="store_true", help="texts are known to the token caches")
-    out.add_argument(
-        "--passes", type=int, nargs=2, metavar=("N", "L_U"), help="items and union tokens of a CROSS-JEM pass"
-    )
-    out.add_argument(
-        "--pairs-per-pass",
+    out = parser("benchmarks.latency", __doc__, "runs/latency")
+    names, add = taking_part.overlays(), out.add_argument
+    peers, python = [SENTENCE_TRANSFORMERS, LIGHTNING_IR], "an interpreter with lightning-ir, transformers 4"
+    longest = "a contender that takes longer a query is not measured at larger sizes (default 5)"
+    add("--precision", nargs="+", choices=PRECISIONS, default=["float32"])
+    add("--rankers", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    add("--items", type=int, nargs="+", help="items a query (default 10 30 100 300 700 1400)")
+    add("--rounds", type=int, help="counted lists a size (default 15)")
+    add("--longest", type=float, default=5.0, metavar="SECONDS", help=longest)
+    add("--warm", action="store_true", help="texts are known to the token caches")
+    add("--exported", type=Path, nargs="+", default=[], metavar="FOLDER", help="exported models")
+    add("--peers", nargs="*", choices=peers, default=peers)
+    add("--lightning-ir", type=Path, metavar="PYTHON", help=python)
+    add("--saturated", type=int, nargs="*", metavar="N", help="sizes with several queries a batch")
+    add("--most-pairs", type=int, help="of a batch of several queries")
+    add("--stages", type=int, nargs="*", metavar="N", help="sizes whose stages are timed apart")
+    add(
+        "--memory-items",
         type=int,
-        nargs="*",
         metavar="N",
-        help="monoBERT also with N (default: 512 on a GPU)",
+        help="items of the list whose peak memory is measured; 0 for none",
     )
-    out.add_argument("--exported", type=Path, nargs="+", default=[], metavar="FOLDER")
-    out.add_argument(
-        "--peers",
-        nargs="*",
-        choices=[SENTENCE_TRANSFORMERS, LIGHTNING_IR],
-        default=[SENTENCE_TRANSFORMERS, LIGHTNING_IR],
-    )
-    out.add_argument("--peer-batches", type=int, nargs="+", metavar="N", help="of sentence-transformers")
-    out.add_argument(
-        "--lightning-ir", type=Path, metavar="PYTHON", help="an interpreter with lightning-ir, transformers 4"
-    )
-    out.add_argument("--encoder-of", nargs="+", default=[], metavar="RANKER=ENCODER", help="for T5s and GPTs")
-    out.add_argument("--random-init", action="store_true", help="encoders from their configurations alone")
-    out.add_argument(
-        "--saturated", type=int, nargs="*", metavar="N", help="sizes with several queries a batch"
-    )
-    out.add_argument("--most-pairs", type=int, help="of a batch of several queries")
-    out.add_argument("--stages", type=int, nargs="*", metavar="N", help="sizes whose stages are timed apart")
-    out.add_argument("--memory-items", type=int, metavar="N", help="size of the peak memory; 0 for none")
+    add("--measure", help=argparse.SUPPRESS)
     return out
 
 

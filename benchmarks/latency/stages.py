@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from benchmarks.latency.contenders import OwnRanker
-from benchmarks.measuring.clock import synchronise
+from benchmarks.contenders import WARMUP, Contender, OwnRanker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, MonoBERT
-from crossjem_pl.rankers.neural import NeuralRanker
 
 __all__ = ["STAGES", "has_stages", "stage_milliseconds"]
 
@@ -24,151 +23,129 @@ STAGES = (
     "union and plan",
     "transfer",
     "encoder",
-    "item layers",
+    "item-side layers",
     "head",
     "sort and result",
 )
 """In the order of the path; for monoBERT "union and plan" is sorting by length and padding the pairs."""
 
 
-def has_stages(contender: object) -> bool:
+def has_stages(contender: Contender) -> bool:
     """Whether the contender is a CROSS-JEM or a monoBERT of this package."""
     return isinstance(contender, OwnRanker) and isinstance(contender.reranker.ranker, CrossJEM | MonoBERT)
 
 
 def stage_milliseconds(
-    contender: OwnRanker, lists: Sequence[RankingList], warmup: int = 2
+    contender: OwnRanker, lists: Sequence[RankingList], warmup: int = WARMUP
 ) -> dict[str, float]:
     """Median milliseconds of each of `STAGES`, and of the whole under "all".
 
     The calls are the real ones: `Reranker.rank` runs with clocks around the tokeniser and `collate` and hooks at the
-    ranker and its encoder. On an accelerator every boundary waits for the device, so the sum is somewhat larger
-    than the latency without clocks. "check and look up" is what comes before `collate`, with a token store;
-    "transfer" runs from the end of `collate` to the beginning of `forward`; "sort and result" from the end of
-    `forward` on: the scores' way back, their check, sorting, the returned items.
+    ranker and its encoder. On a GPU every boundary waits for the device, so the sum is somewhat larger than the
+    latency without clocks. "check and look up" is what comes before `collate`; "transfer" runs from the end of
+    `collate` to the beginning of `forward`; "sort and result" from the end of `forward` on: the scores' way back,
+    their check, sorting, the returned items.
 
     Raises:
-        RuntimeError: if the path has no encoder call to time.
+        RuntimeError: if the encoder was not called as a module, so that there is nothing to time.
     """
     rounds: list[dict[str, float]] = []
-    for number, one in enumerate(lists):
-        contender.prepare([one])
-        with _Clocks(contender) as clocks:
-            whole = contender.milliseconds([one])
-        if not clocks.spent["encoder"]:
+    for number, ranking_list in enumerate(lists):
+        contender.prepare([ranking_list])
+        with _clocks(contender.reranker.ranker) as clocks:
+            start = _now()
+            contender.rank([ranking_list])
+            end = _now()
+        if "encoder" not in clocks:
             raise RuntimeError(
                 f"{contender.name}: its encoder was not called as a module, so it has no stages"
             )
         if number >= warmup:
-            rounds.append(_stages(clocks, whole))
-    return {stage: float(np.median([one[stage] for one in rounds])) for stage in (*STAGES, "all")}
+            rounds.append(_stages(clocks, start, end))
+    return {stage: float(np.median([found[stage] for found in rounds])) for stage in (*STAGES, "all")}
 
 
-def _stages(clocks: _Clocks, whole: float) -> dict[str, float]:
-    spent = {name: 1000 * seconds for name, seconds in clocks.spent.items()}
-    before = 1000 * (clocks.began["collate"] - clocks.entered)
+def _stages(clocks: dict[str, list[tuple[float, float]]], start: float, end: float) -> dict[str, float]:
+    spent = {part: sum(b - a for a, b in spans) for part, spans in clocks.items()}
+    tokenise, item_side = spent.get("tokenise", 0.0), spent.get("item-side layers", 0.0)
+    (collate_start, collate_end), (forward_start, forward_end) = clocks["collate"][0], clocks["forward"][0]
     return {
-        "check and look up": before,
-        "tokenise": spent["tokenise"],
-        "union and plan": spent["collate"] - spent["tokenise"],
-        "transfer": 1000 * (clocks.began["forward"] - clocks.ended["collate"]),
+        "check and look up": collate_start - start,
+        "tokenise": tokenise,
+        "union and plan": collate_end - collate_start - tokenise,
+        "transfer": forward_start - collate_end,
         "encoder": spent["encoder"],
-        "item layers": spent["item layers"],
-        "head": spent["forward"] - spent["encoder"] - spent["item layers"],
-        "sort and result": whole - before - 1000 * (clocks.ended["forward"] - clocks.began["collate"]),
-        "all": whole,
+        "item-side layers": item_side,
+        "head": forward_end - forward_start - spent["encoder"] - item_side,
+        "sort and result": end - forward_end,
+        "all": end - start,
     }
 
 
-class _Clocks:
-    """Seconds spent in parts of a ranker, while the context lasts."""
+@contextmanager
+def _clocks(ranker: Any) -> Iterator[dict[str, list[tuple[float, float]]]]:
+    """Start and end, in milliseconds, of every call of a ranker's parts while the context lasts."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    encoder, *item_side = ranker.encoders()
+    with ExitStack() as stack:
+        for method, part in (
+            ("collate", "collate"),
+            ("encode_queries", "tokenise"),
+            ("encode_items", "tokenise"),
+        ):
+            _around_method(stack, ranker, method, spans.setdefault(part, []))
+        for modules, part in (
+            ([ranker], "forward"),
+            (_entrances(encoder), "encoder"),
+            (item_side, "item-side layers"),
+        ):
+            _around_modules(stack, modules, spans.setdefault(part, []))
+        yield spans
+    for part in [part for part, times in spans.items() if not times]:
+        del spans[part]
 
-    def __init__(self, contender: OwnRanker) -> None:
-        self._device = contender.device
-        ranker = contender.reranker.ranker
-        assert isinstance(ranker, NeuralRanker)
-        self._ranker: NeuralRanker = ranker
-        self.spent = dict.fromkeys(("tokenise", "collate", "forward", "encoder", "item layers"), 0.0)
-        self.began: dict[str, float] = {}
-        self.ended: dict[str, float] = {}
-        self.entered = 0.0
-        self._stack = ExitStack()
 
-    def __enter__(self) -> _Clocks:
-        parts = self._ranker.encoders()
-        self._stack.enter_context(self._around_method("collate", "collate"))
-        for method in ("encode_queries", "encode_items"):
-            self._stack.enter_context(self._around_method(method, "tokenise"))
-        self._stack.enter_context(self._around_modules([self._ranker], "forward"))
-        self._stack.enter_context(self._around_modules(_entrances(parts[0]), "encoder"))
-        if len(parts) > 1:
-            self._stack.enter_context(self._around_modules([parts[1]], "item layers"))
-        synchronise(self._device)
-        self.entered = time.perf_counter()
-        return self
+def _around_method(stack: ExitStack, ranker: Any, method: str, times: list[tuple[float, float]]) -> None:
+    original = getattr(ranker, method)
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def timed(*args: Any, **keywords: Any) -> Any:
+        start = _now()
+        result = original(*args, **keywords)
+        times.append((start, _now()))
+        return result
 
-    def _start(self, part: str) -> None:
-        synchronise(self._device)
-        self.began[part] = time.perf_counter()
+    setattr(ranker, method, timed)
+    stack.callback(delattr, ranker, method)
 
-    def _stop(self, part: str) -> None:
-        synchronise(self._device)
-        self.ended[part] = time.perf_counter()
-        self.spent[part] += self.ended[part] - self.began[part]
 
-    @contextmanager
-    def _around_method(self, method: str, part: str) -> Iterator[None]:
-        """Puts a clock around a method of the ranker."""
-        original: Callable[..., Any] = getattr(self._ranker, method)
+def _around_modules(stack: ExitStack, modules: Sequence[nn.Module], times: list[tuple[float, float]]) -> None:
+    """Modules that run inside another of them do not count twice."""
+    starts: list[float] = []
 
-        def timed(*args: Any, **keywords: Any) -> Any:
-            self._start(part)
-            out = original(*args, **keywords)
-            self._stop(part)
-            return out
+    def before(*_: object) -> None:
+        starts.append(_now())
 
-        setattr(self._ranker, method, timed)
-        try:
-            yield
-        finally:
-            delattr(self._ranker, method)
+    def after(*_: object) -> None:
+        start = starts.pop()
+        if not starts:
+            times.append((start, _now()))
 
-    @contextmanager
-    def _around_modules(self, modules: Sequence[nn.Module], part: str) -> Iterator[None]:
-        """Puts a clock around modules; those that run inside another of them do not count twice."""
-        depth = 0
-
-        def before(*_: object) -> None:
-            nonlocal depth
-            if depth == 0:
-                self._start(part)
-            depth += 1
-
-        def after(*_: object) -> None:
-            nonlocal depth
-            depth -= 1
-            if depth == 0:
-                self._stop(part)
-
-        handles = [
-            hook
-            for module in modules
-            for hook in (module.register_forward_pre_hook(before), module.register_forward_hook(after))
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    for module in modules:
+        stack.callback(module.register_forward_pre_hook(before).remove)
+        stack.callback(module.register_forward_hook(after).remove)
 
 
 def _entrances(encoder: nn.Module) -> list[nn.Module]:
-    """The encoder and the modules that a faster path may call in its place: its children and its layers."""
-    found = [encoder, *encoder.children()]
+    """The encoder and the modules that a faster path may call in its place: down to its single layers."""
+    found = [encoder]
     for child in encoder.children():
+        found.append(child)
         for inner in child.children():
             found += [inner, *(inner if isinstance(inner, nn.ModuleList) else [])]
     return list(dict.fromkeys(found))
+
+
+def _now() -> float:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return 1000 * time.perf_counter()

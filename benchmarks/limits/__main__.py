@@ -6,9 +6,8 @@
 Models are model folders of any ranker; the first is what the others are compared with. Lists need labels; their
 order, or the column `first_stage`, is the first stage's. A sample of the lists is extended with BM25's best texts of
 the corpus (the item texts of --lists and of every --corpus, which may also be a table of ids and texts), and every
-model ranks it at every number of candidates. CROSS-JEM models also rank the longest lists with other numbers of items
-a pass. Then all lists as they are, by the size of the union, word pieces, words of the query, and items of equal token
-sets.
+model ranks it at every number of candidates (what other numbers of items a pass do, `crossjem tune` and Table 9 show).
+Then all lists as they are, by the size of the union, word pieces, words of the query, and items of equal token sets.
 
 Writes limits.json, limits.md and limits.png.
 """
@@ -16,172 +15,290 @@ Writes limits.json, limits.md and limits.png.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
+import pandas as pd
+from rich.progress import track
+from torch import Tensor
 
-from benchmarks.limits.candidates import by_items, by_passes, passes_work
-from benchmarks.limits.extended import Corpus, Extended, extend, measurable, relevant_items, sample
-from benchmarks.limits.kinds import METRIC, breakdowns, kinds_of, same_sets, tokenizing
-from benchmarks.limits.page import page, plot
-from benchmarks.limits.reading import corpus_texts, labelled_lists, named_folders, read_models
-from benchmarks.limits.scoring import score_in_batches
-from benchmarks.measuring.options import PRECISIONS, exit_status, parser, prepare_device
-from benchmarks.measuring.pages import conditions, write
-from crossjem_pl.cli.main import quiet_libraries
+from benchmarks.charts import chart, logarithmic
+from benchmarks.limits.extended import Corpus, cut, extend, measurable, relevant_items
+from benchmarks.limits.kinds import breakdowns, properties, same_sets, tokenizing
+from benchmarks.pages import difference, interval, provenance, table, write
+from benchmarks.program import PRECISIONS, defaults, parser, torch_device
+from benchmarks.program import run as run_program
+from benchmarks.statistics import differences, mean_cells
+from crossjem_pl.data.formats import detect_layout, read_lists
+from crossjem_pl.data.rows import column_names
+from crossjem_pl.data.trec import read_texts
+from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.files import ending, existing
 from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.timing import take_turns
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.neural import NeuralRanker
 
+METRICS = ("RR@10", "AP@10")
+FIRST_STAGE = "first_stage"
+"""Column of the first stage's scores."""
+_WARMUP = 2
+"""Lists that come first, once more than the others, and are not counted."""
 _SMOKE_LISTS = 50
 """Lists as they are that a smoke run scores."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input."""
-    args = _options().parse_args(argv)
-    quiet_libraries()
-    return exit_status(lambda: run(_resolved(args)))
+    return run_program(_options(), argv, run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
-    device = prepare_device(args.device, args.threads)
-    folders = named_folders(args.model)
-    lists, first_stage = labelled_lists(args.lists)
-    candidates = measurable(lists, min(args.items))
-    if not candidates:
-        raise ValueError(
-            f"{args.lists}: no list has a relevant item and fewer than {min(args.items)} of them, the smallest of "
-            "--items"
-        )
-    sampled = sample(candidates, args.queries, args.seed)
-    rerankers = read_models(folders, device, args.precision)
-    tokens_of, ranker = tokenizing(rerankers)
-    found: dict[str, Any] = {
-        "conditions": conditions(device),
-        "models": list(rerankers),
-        "precision": args.precision,
-        "seed": args.seed,
-        "smoke": args.smoke,
-        "items": args.items,
-        "lists": {"file": args.lists.name, "all": len(lists), "first_stage": first_stage},
-    }
-    with Progress() as bar:
-        corpus = Corpus(_texts(lists, args.corpus, bar), args.seed)
-        advance = _task(bar, "lists extended", len(sampled))
-        extended = [_extended(one, corpus, max(args.items), advance) for one in sampled]
-        found["corpus"] = {"files": [path.name for path in (args.lists, *args.corpus)], "texts": len(corpus)}
-        found["sample"] = {
-            "lists": len(sampled),
-            "measurable": len(candidates),
-            "added": float(np.mean([one.added for one in extended])),
-            "unmatched": float(np.mean([one.unmatched for one in extended])),
-        }
-        advance = _task(bar, "items of extended lists", len(sampled) * len(rerankers) * sum(args.items))
-        found["by_items"] = by_items(rerankers, extended, args.items, advance)
-        variants = passes_work(rerankers, args.passes)
-        advance = _task(bar, "items in other passes", len(sampled) * variants * max(args.items))
-        found["by_passes"] = by_passes(rerankers, extended, max(args.items), args.passes, advance)
-        found |= _kinds(lists[:_SMOKE_LISTS] if args.smoke else lists, rerankers, ranker, bar)
-    found["tokens_of"] = tokens_of
-    write(found, page(found), args.out, "limits")
-    plot(found, args.out / "limits.png")
-    print(f"wrote {args.out}/limits.json, limits.md, limits.png")
-
-
-def _texts(lists: Sequence[RankingList], files: Sequence[Path], bar: Progress) -> Iterator[str]:
-    """The item texts of the lists and of the corpus files."""
-    for one in lists:
-        yield from one.items
-    if files:
-        advance = _task(bar, "corpus files", len(files))
-    for path in files:
-        yield from corpus_texts(path)
-        advance(1)
-
-
-def _extended(one: RankingList, corpus: Corpus, size: int, advance: Callable[[int], object]) -> Extended:
-    found = extend(one, corpus, size)
-    advance(1)
-    return found
-
-
-def _kinds(
-    lists: Sequence[RankingList], rerankers: Mapping[str, Reranker], ranker: NeuralRanker, bar: Progress
-) -> dict[str, Any]:
-    """The part on the lists as they are: scores of all, and what they are told apart by."""
-    advance = _task(bar, "items of the lists as they are", len(rerankers) * sum(map(len, lists)))
-    before = {name: reranker.truncated for name, reranker in rerankers.items()}
-    scores = {name: score_in_batches(reranker, lists, advance) for name, reranker in rerankers.items()}
-    kinds = kinds_of(lists, ranker)
-    return {
-        "kinds": {
-            "lists": len(lists),
-            "metric": METRIC,
-            "without_relevant": sum(not relevant_items(one) for one in lists),
-        },
-        "breakdowns": [asdict(one) for one in breakdowns(lists, kinds, scores)],
-        "same_sets": asdict(same_sets(kinds, scores)),
-        "truncated": {name: reranker.truncated - before[name] for name, reranker in rerankers.items()},
-    }
-
-
-def _task(bar: Progress, description: str, total: int) -> Callable[[int], object]:
-    """A row of the progress bar; call it with how much more is done."""
-    task = bar.add_task(description, total=total)
-    return lambda done: bar.advance(task, done)
-
-
-def _resolved(args: argparse.Namespace) -> argparse.Namespace:
-    """The options with their defaults.
-
-    Raises:
-        ValueError: for numbers below 1, or lists that could hold no negative item.
-    """
-    args.items = sorted(set(args.items or ([10, 30] if args.smoke else [10, 30, 100, 300, 700])))
-    args.passes = sorted(set(args.passes or ([10] if args.smoke else [30, 100, 700])))
-    args.queries = (5 if args.smoke else 150) if args.queries is None else args.queries
+    defaults(args, {"items": [10, 30, 100, 300, 700], "queries": 150}, {"items": [10, 30], "queries": 5})
+    args.items = sorted(set(args.items))
     if args.items[0] < 2:
         raise ValueError(f"--items: a list needs at least 2 candidates, got {args.items[0]}")
-    for name, value in (("passes", args.passes[0]), ("queries", args.queries)):
-        if value < 1:
-            raise ValueError(f"--{name}: expected at least 1, got {value}")
-    return args
+    device = torch_device(args.device)
+    folders = named_folders(args.model)
+    lists, ordered = labelled_lists(args.lists)
+    fewest = min(args.items)
+    candidates = measurable(lists, fewest)
+    if not candidates:
+        raise ValueError(
+            f"{args.lists}: no list has a relevant item and fewer than {fewest} of them, the smallest of --items"
+        )
+    drawn = np.random.default_rng(args.seed).permutation(len(candidates))[: args.queries]
+    rerankers = read_models(folders, device, args.precision)
+    tokens_of, ranker = tokenizing(rerankers)
+    found: dict[str, Any] = {"provenance": provenance(device, args.command), "models": list(rerankers)}
+    found |= {name: getattr(args, name) for name in ("precision", "seed", "smoke", "items")}
+    found["lists"] = {"file": args.lists.name, "all": len(lists), "first_stage": ordered}
+    corpus = Corpus(_texts(lists, args.corpus), args.seed)
+    found["corpus"] = {"files": [path.name for path in (args.lists, *args.corpus)], "texts": len(corpus)}
+    extended = [
+        extend(candidates[i], corpus, max(args.items)) for i in track(sorted(drawn), "lists extended")
+    ]
+    longest = [ranking_list for ranking_list, *_ in extended]
+    added, unmatched = np.mean([numbers for _, *numbers in extended], axis=0).tolist()
+    sample = {"lists": len(drawn), "measurable": len(candidates), "added": added, "unmatched": unmatched}
+    found |= {"sample": sample, "tokens_of": tokens_of, "by_items": []}
+    for size in track(args.items, "numbers of candidates"):
+        rows = measure(rerankers, [cut(ranking_list, size) for ranking_list in longest])
+        found["by_items"] += [{"model": name, "items": size, **row} for name, row in rows.items()]
+    lists = lists[:_SMOKE_LISTS] if args.smoke else lists
+    scores = {name: score(reranker, lists) for name, reranker in rerankers.items()}
+    found["without_relevant"] = sum(not relevant_items(ranking_list) for ranking_list in lists)
+    kinds = [properties(ranking_list, ranker) for ranking_list in lists]
+    values = {name: per_query(lists, of_model)[METRICS[0]] for name, of_model in scores.items()}
+    found |= {"kinds": len(kinds), "breakdowns": breakdowns(kinds, pd.DataFrame(values))}
+    found["same_sets"] = same_sets(kinds, scores)
+    write(found, page(found), args.out, "limits")
+    plot(found, args.out / "limits.png")
+
+
+def measure(rerankers: Mapping[str, Reranker], lists: Sequence[RankingList]) -> dict[str, dict[str, Any]]:
+    """Every model on the lists, one at a time, the models in turn; the first model is the baseline.
+
+    Returns:
+        Model -> `ms` (median), each of `METRICS` with its interval, and `against`: the metrics' differences to the
+        baseline (None for the baseline itself).
+    """
+    scores: dict[str, dict[int, Tensor]] = {name: {} for name in rerankers}
+    numbered = list(enumerate(lists))
+
+    def score_one(name: str, number: int, ranking_list: RankingList) -> None:
+        (scores[name][number],) = rerankers[name].score([ranking_list])
+
+    calls = {name: lambda given, name=name: score_one(name, *given) for name in rerankers}
+    times = take_turns(calls, [*numbered[:_WARMUP], *numbered], min(_WARMUP, len(lists)))
+    frames = {name: [per_query(lists, [own[i] for i in range(len(lists))])] for name, own in scores.items()}
+    against = {metric: differences(frames, next(iter(rerankers)), metric) for metric in METRICS}
+    return {
+        name: {
+            **mean_cells(frames[name]),
+            "ms": times[name].median,
+            "against": {metric: against[metric].get(name) for metric in METRICS},
+        }
+        for name in rerankers
+    }
+
+
+def score(reranker: Reranker, lists: Sequence[RankingList]) -> list[Tensor]:
+    """Scores of all lists, `reranker.batch_size` of them at a time; float32 [items] for each."""
+    starts = track(range(0, len(lists), reranker.batch_size), "lists as they are")
+    return [scores for i in starts for scores in reranker.score(lists[i : i + reranker.batch_size])]
+
+
+def per_query(lists: Sequence[RankingList], scores: Sequence[Tensor]) -> pd.DataFrame:
+    """`METRICS` of every list: index query id, one float64 column each; a list without relevant items has 0."""
+    run, qrels = {}, {}
+    for ranking_list, of_list in zip(lists, scores, strict=True):
+        assert ranking_list.labels is not None
+        run[ranking_list.query_id] = dict(zip(ranking_list.item_ids, of_list.tolist(), strict=True))
+        labels = zip(ranking_list.item_ids, map(int, ranking_list.labels), strict=True)
+        qrels[ranking_list.query_id] = dict(labels)
+    return evaluate_run(run, qrels, list(METRICS)).per_query.loc[list(run)]
+
+
+def named_folders(given: Sequence[str]) -> dict[str, str]:
+    """`NAME=FOLDER` arguments as name -> folder, in their order.
+
+    Raises:
+        ValueError: for an argument of another form, or a name that comes twice.
+    """
+    folders: dict[str, str] = {}
+    for argument in given:
+        name, equals, folder = argument.partition("=")
+        if not (name and equals and folder):
+            raise ValueError(f"--model: expected NAME=FOLDER, got {argument!r}")
+        if name in folders:
+            raise ValueError(f"--model: the name {name!r} is given twice")
+        folders[name] = folder
+    return folders
+
+
+def read_models(folders: Mapping[str, str], device: Any, precision: str) -> dict[str, Reranker]:
+    """The models, their caches of token ids off: no text that was seen before is faster than a new one.
+
+    Raises:
+        FileNotFoundError: if there is no such model.
+        ValueError: if a folder holds none, or not one for the device and precision.
+    """
+    rerankers = {}
+    for name, folder in folders.items():
+        rerankers[name] = Reranker.from_pretrained(folder, device, precision)  # type: ignore[arg-type]
+        ranker: Any = rerankers[name].ranker
+        tokenizers = [ranker.tokenizer] if hasattr(ranker, "tokenizer") else []
+        for tokenizer in (*tokenizers, *getattr(ranker, "tokenizers", {}).values()):
+            tokenizer.cache_size = 0
+    return rerankers
+
+
+def labelled_lists(path: Path) -> tuple[list[RankingList], bool]:
+    """All lists of a file, and whether their `scores` are those of the first stage.
+
+    The column `first_stage` is read as the scores if there is one; otherwise no scores are read, since `scores` may
+    well be a teacher's.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: names the file and line of what is malformed, or the list that has no labels.
+    """
+    existing(path)
+    ordered = FIRST_STAGE in column_names(path) and detect_layout(path) != "mteb"
+    lists = list(read_lists(path, scores_field=FIRST_STAGE if ordered else None))
+    for ranking_list in lists:
+        if ranking_list.labels is None:
+            raise ValueError(
+                f"{path}: list {ranking_list.query_id!r} has no labels, so nothing can be measured on it"
+            )
+    return lists, ordered
+
+
+def _texts(lists: Sequence[RankingList], files: Sequence[Path]) -> Iterator[str]:
+    """Item texts of lists and of files: of lists, or tables of ids and texts; repeats included."""
+    yield from (text for ranking_list in lists for text in ranking_list.items)
+    for path in files:
+        if ending(existing(path)) in (".tsv", ".txt"):
+            yield from read_texts(path).values()
+        else:
+            for ranking_list in read_lists(path, labels_field=None, scores_field=None, unique=False):
+                yield from ranking_list.items
+
+
+def page(found: Mapping[str, Any]) -> list[str]:
+    """Markdown lines of the content of the JSON file."""
+    sample, corpus, names = found["sample"], found["corpus"], found["models"]
+    order = "the column `first_stage`" if found["lists"]["first_stage"] else "the order in the file"
+    columns = {"model": "{model}", "candidates": "{items:d}", **_figures(names[0])}
+    lines = [
+        "# Where accuracy is lost",
+        "",
+        *(["A smoke run: it shows that every step runs and says little of quality.", ""] * found["smoke"]),
+        f"Lists: {found['lists']['file']}, {found['lists']['all']:,} of them. Models: {', '.join(names)}; matrix "
+        f"products in {found['precision']}. RR@10 and AP@10 take labels of at least 1 for relevant. In brackets: 95% "
+        "bootstrap intervals over lists; they say nothing about training again with another seed. p: two-sided paired "
+        "randomisation test, Holm-corrected over the models that are compared with the same one on the same metric and "
+        "lists.",
+        "",
+        "## Number of candidates",
+        "",
+        f"{sample['lists']:,} lists, drawn with seed {found['seed']} from the {sample['measurable']:,} with at least "
+        f"one relevant item and fewer than {min(found['items'])}. A list of N candidates holds its relevant items, "
+        f"then its own others in the first stage's order ({order}), then BM25's best of the {corpus['texts']:,} "
+        f"different item texts of {', '.join(corpus['files'])}, cut at N. At "
+        f"{max(found['items'])} candidates {sample['added']:.0f} are added ones, {sample['unmatched']:.0f} of these "
+        "without a word of the query (means). **An added text counts as not relevant though nobody has judged it**: "
+        "some may be relevant, which takes from every model, and the more the better it is.",
+        "",
+        "Models see the items in an order that tells nothing of them. Time: the median, one list at a time, texts to "
+        "scores, nothing remembered of texts that were scored before.",
+        "",
+        *table(found["by_items"], columns),
+        "",
+        "## Kinds of lists",
+        "",
+        f"{found['kinds']:,} of the file's lists, as they are; {found['without_relevant']:,} of them have no "
+        f"relevant item and count as 0. {METRICS[0]}; tokens are those of {found['tokens_of']}; "
+        "word pieces a word: of the query and the relevant items together. Groups differ in more than the property, so "
+        "a difference between groups is an observation and not an effect.",
+    ]
+    for breakdown in found["breakdowns"]:
+        columns = {breakdown["property"].capitalize(): "{label}", "lists": "{lists:,}"}
+        columns |= {name: lambda row, name=name: interval(row["means"][name], 1, 4) for name in names}
+        lines += ["", *table(breakdown["buckets"], columns)]
+    same = found["same_sets"]
+    equal = ", ".join(f"{name} {count:,}" for name, count in same["equal"].items())
+    return [
+        *lines,
+        "",
+        f"{same['pairs']:,} pairs of items of one list, in {same['lists']:,} lists, differ in their text and hold the "
+        f"same set of tokens; {same['same_order']:,} of the pairs have the tokens in the same order, too, and "
+        f"{same['decisive']:,} are a relevant and another item. Pairs with equal scores (less than 0.000001 apart): "
+        f"{equal}.",
+    ]
+
+
+def plot(found: Mapping[str, Any], path: Path) -> None:
+    """RR@10 with its intervals, and milliseconds, against the number of candidates."""
+    title = f"{found['provenance']['machine']}, {found['precision']}, {found['sample']['lists']} lists"
+    with chart(path, title, panels=2, width=5.0, height=3.8) as (accuracy, time):
+        for name in found["models"]:
+            rows = [row for row in found["by_items"] if row["model"] == name]
+            x, cells = [row["items"] for row in rows], [row[METRICS[0]] for row in rows]
+            (line,) = accuracy.plot(x, [cell["mean"] for cell in cells], marker="o", ms=3, label=name)
+            ends = ([cell[end] for cell in cells] for end in ("low", "high"))
+            accuracy.fill_between(x, *ends, color=line.get_color(), alpha=0.12)
+            time.plot(x, [row["ms"] for row in rows], marker="o", ms=3)
+        logarithmic(accuracy, found["items"], "candidates")
+        accuracy.set_ylabel(METRICS[0])
+        accuracy.legend(frameon=False, fontsize=7)
+        logarithmic(time, found["items"], "candidates", "milliseconds a list")
+
+
+def _figures(baseline: str) -> dict[str, Any]:
+    """Columns of `measure`."""
+    columns: dict[str, Any] = {m: lambda row, m=m: interval({**row[m], "seeds": ()}, 1, 4) for m in METRICS}
+    for metric in METRICS:
+        columns[f"{metric} against {baseline} (p)"] = lambda row, m=metric: difference(
+            row["against"][m], 1, 4
+        )
+    return columns | {"ms a list": "{ms:,.1f}"}
 
 
 def _options() -> argparse.ArgumentParser:
-    out = parser("benchmarks.limits", __doc__)
-    out.add_argument(
-        "--model",
-        action="append",
-        required=True,
-        metavar="NAME=FOLDER",
-        help="repeat it; the first is the baseline",
-    )
+    out = parser("benchmarks.limits", __doc__, "docs/results", encoder=None)
+    model = "repeat it; the first is the baseline"
+    out.add_argument("--model", action="append", required=True, metavar="NAME=FOLDER", help=model)
     out.add_argument("--lists", type=Path, required=True, metavar="FILE", help="labelled lists")
-    out.add_argument(
-        "--corpus",
-        type=Path,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="more texts to add",
-    )
+    corpus = {"type": Path, "nargs": "+", "action": "extend", "default": [], "metavar": "FILE"}
+    out.add_argument("--corpus", **corpus, help="more texts to add")  # type: ignore[arg-type]
     out.add_argument("--items", type=int, nargs="+", help="candidates a list (default 10 30 100 300 700)")
     out.add_argument("--queries", type=int, help="lists to extend, at most (default 150)")
-    out.add_argument("--passes", type=int, nargs="+", help="items a pass of CROSS-JEM (default 30 100 700)")
     out.add_argument("--precision", choices=PRECISIONS, default="float32", help="default float32")
-    out.add_argument("--device", help="cpu or cuda (default: a GPU if there is one)")
-    out.add_argument("--threads", type=int, help="of torch (default: OMP_NUM_THREADS, or all cores)")
     out.add_argument("--seed", type=int, default=0, help="of the sample and of BM25's ties (default 0)")
-    out.add_argument("--smoke", action="store_true", help="small sizes: under two minutes on two cores")
-    out.add_argument("--out", type=Path, default=Path("docs/results"), metavar="FOLDER")
     return out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,35 +11,10 @@ from crossjem_pl.data.formats import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.sparse.bm25 import Words
 
-__all__ = [
-    "LEAST_RELEVANT",
-    "Corpus",
-    "Extended",
-    "cut",
-    "extend",
-    "folded",
-    "measurable",
-    "relevant_items",
-    "sample",
-]
+__all__ = ["LEAST_RELEVANT", "Corpus", "cut", "extend", "folded", "measurable", "relevant_items"]
 
 LEAST_RELEVANT = 1.0
 """The lowest label of a relevant item, as in ir-measures."""
-
-
-@dataclass(frozen=True)
-class Extended:
-    """A list with its negatives.
-
-    Args:
-        ranking_list: the relevant items, the list's own others in the first stage's order, the corpus's in BM25's.
-        added: how many of its items are the corpus's.
-        unmatched: how many of those share no word with the query.
-    """
-
-    ranking_list: RankingList
-    added: int
-    unmatched: int
 
 
 class Corpus:
@@ -86,85 +60,78 @@ def folded(text: str) -> str:
     return text.strip().casefold()
 
 
-def relevant_items(one: RankingList) -> list[int]:
+def relevant_items(ranking_list: RankingList) -> list[int]:
     """Positions of the items with a label of at least `LEAST_RELEVANT`."""
-    return [i for i, label in enumerate(one.labels or ()) if label >= LEAST_RELEVANT]
+    return [i for i, label in enumerate(ranking_list.labels or ()) if label >= LEAST_RELEVANT]
 
 
 def measurable(lists: Iterable[RankingList], fewest: int) -> list[RankingList]:
     """The lists with a relevant item that keep a negative one when they are cut to `fewest` items."""
-    return [one for one in lists if 0 < len(relevant_items(one)) < fewest]
+    return [ranking_list for ranking_list in lists if 0 < len(relevant_items(ranking_list)) < fewest]
 
 
-def sample(lists: Sequence[RankingList], count: int, seed: int) -> list[RankingList]:
-    """`count` of the lists in their order, or all if there are fewer.
-
-    Raises:
-        ValueError: for a count below 1.
-    """
-    if count < 1:
-        raise ValueError(f"expected at least 1 list, got {count}")
-    chosen = np.random.default_rng(seed).permutation(len(lists))[:count]
-    return [lists[i] for i in sorted(chosen.tolist())]
-
-
-def extend(one: RankingList, corpus: Corpus, size: int) -> Extended:
-    """The list with `size` items.
+def extend(ranking_list: RankingList, corpus: Corpus, size: int) -> tuple[RankingList, int, int]:
+    """The list with `size` items: its relevant ones, its others in the first stage's order, the corpus's in BM25's.
 
     Not added: a text that the list has already, or that equals the query (see `folded`). Added items have grade 0.
     The items' ids are made anew, of their old ids and texts: metrics break ties by id, and no id should tell where
     an item comes from.
 
     Args:
-        one: its `scores`, if any, are the first stage's; without them its items stand in the first stage's order.
+        ranking_list: its `scores`, if any, are the first stage's; without them its items stand in its order.
         corpus: where negatives come from.
         size: at least the number of relevant items.
+
+    Returns:
+        The list, how many of its items are the corpus's, and how many of those share no word with the query.
 
     Raises:
         ValueError: if the list has more relevant items, or list and corpus together have too few texts; says how
             many there are.
     """
-    first = relevant_items(one)
+    first = relevant_items(ranking_list)
     if len(first) > size:
-        raise ValueError(f"list {one.query_id!r}: {len(first)} relevant items do not fit into {size}")
-    labels, scores = one.labels or (), one.scores
-    others = [i for i in range(len(one)) if i not in set(first)]
+        raise ValueError(
+            f"list {ranking_list.query_id!r}: {len(first)} relevant items do not fit into {size}"
+        )
+    labels, scores = ranking_list.labels or (), ranking_list.scores
+    others = [i for i in range(len(ranking_list)) if i not in set(first)]
     if scores is not None:
         others.sort(key=lambda i: -scores[i])
-    own = [*first, *others][:size]
-    ids = [content_id(f"{one.item_ids[i]}\t{one.items[i]}") for i in own]
-    items, grades = [one.items[i] for i in own], [labels[i] for i in own]
-    missing = size - len(own)
-    unmatched = 0
-    if missing:
-        added, unmatched = _negatives(one, corpus, missing)
-        ids += [content_id(f"\t{text}") for text in added]
-        items += added
-        grades += [0.0] * missing
-    extended = RankingList(one.query_id, one.query, tuple(ids), tuple(items), tuple(grades))
-    return Extended(extended, missing, unmatched)
+    kept = [*first, *others][:size]
+    items, grades = [ranking_list.items[i] for i in kept], [labels[i] for i in kept]
+    ids = [content_id(f"{ranking_list.item_ids[i]}\t{ranking_list.items[i]}") for i in kept]
+    missing = size - len(kept)
+    added, unmatched = _negatives(ranking_list, corpus, missing) if missing else ([], 0)
+    ids += [content_id(f"\t{text}") for text in added]
+    query_id, query = ranking_list.query_id, ranking_list.query
+    grades += [0.0] * missing
+    return RankingList(query_id, query, tuple(ids), (*items, *added), tuple(grades)), missing, unmatched
 
 
-def cut(one: RankingList, size: int) -> RankingList:
+def cut(ranking_list: RankingList, size: int) -> RankingList:
     """The first `size` items of an extended list, in the order of their ids, which tells nothing of the items.
 
     Raises:
         ValueError: if the list has fewer.
     """
-    if size > len(one):
-        raise ValueError(f"list {one.query_id!r} has {len(one)} items, {size} were asked for")
-    return one.select(sorted(range(size), key=lambda i: one.item_ids[i]))
+    if size > len(ranking_list):
+        raise ValueError(
+            f"list {ranking_list.query_id!r} has {len(ranking_list)} items, {size} were asked for"
+        )
+    return ranking_list.select(sorted(range(size), key=lambda i: ranking_list.item_ids[i]))
 
 
-def _negatives(one: RankingList, corpus: Corpus, count: int) -> tuple[list[str], int]:
+def _negatives(ranking_list: RankingList, corpus: Corpus, count: int) -> tuple[Sequence[str], int]:
     """`count` texts of the corpus, and how many of them share no word with the query."""
-    taken = {folded(one.query), *map(folded, one.items)}
-    order, scores = corpus.ranked(one.query)
+    taken = {folded(ranking_list.query), *map(folded, ranking_list.items)}
+    order, scores = corpus.ranked(ranking_list.query)
     chosen = [i for i in order[: count + len(taken)].tolist() if corpus.keys[i] not in taken][:count]
+    size = len(ranking_list)
     if len(chosen) < count:
         raise ValueError(
-            f"list {one.query_id!r}: {len(one) + count} items were asked for, but its own {len(one)} items and the "
-            f"corpus of {len(corpus)} different texts make no more than {len(one) + len(chosen)}; add a --corpus "
+            f"list {ranking_list.query_id!r}: {size + count} items were asked for, but its own {size} items and the "
+            f"corpus of {len(corpus)} different texts make no more than {size + len(chosen)}; add a --corpus "
             "or lower --items"
         )
-    return [corpus.texts[i] for i in chosen], sum(scores[i] <= 0 for i in chosen)
+    return [corpus.texts[i] for i in chosen], int((scores[chosen] <= 0).sum())

@@ -4,81 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from benchmarks.limits.extended import relevant_items
-from benchmarks.limits.groups import (
-    PIECES,
-    by_label,
-    equal_scores,
-    pieces_label,
-    pieces_per_word,
-    same_set_pairs,
-    union_length,
-)
-from benchmarks.limits.scoring import per_query
-from crossjem_pl.evaluation.breakdown import Breakdown, break_down
+from benchmarks.limits.extended import folded, relevant_items
+from benchmarks.statistics import mean_cells
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM
 from crossjem_pl.rankers.neural import NeuralRanker
 
-__all__ = ["METRIC", "KindOfList", "SameSets", "breakdowns", "kinds_of", "same_sets", "tokenizing"]
+__all__ = ["breakdowns", "properties", "same_sets", "tokenizing"]
 
-METRIC = "RR@10"
+PIECES = ("1.00", "above 1.00, up to 1.25", "above 1.25, up to 1.50", "above 1.50")
+"""Buckets of word pieces a word; the upper ends belong to their bucket."""
+TIE = 1e-6
+"""Scores that differ by less are equal."""
 _WORD = re.compile(r"\w+")
-_QUARTERS = 4
-_NO_LIMIT = 2**31
-"""Tokens of a text: none are cut off for a count."""
-_WITH, _WITHOUT = "with such items", "the rest"
-
-
-@dataclass(frozen=True)
-class KindOfList:
-    """What a list is told apart by.
-
-    Args:
-        union: distinct tokens of its items.
-        pieces: word pieces a word of query and relevant items; None if they have no word.
-        query_words: words of the query, parted by white space.
-        pairs: positions of items with different texts and one set of tokens.
-        same_order: how many of the pairs have the same tokens in the same order, too.
-        decisive: how many of the pairs are a relevant and another item.
-    """
-
-    union: int
-    pieces: float | None
-    query_words: int
-    pairs: tuple[tuple[int, int], ...]
-    same_order: int
-    decisive: int
-
-
-@dataclass(frozen=True)
-class SameSets:
-    """Items with different texts and one set of tokens.
-
-    Args:
-        lists: that have such items.
-        pairs: of such items.
-        same_order: pairs whose tokens are the same in the same order, too: no model on these tokens tells them apart.
-        decisive: pairs of a relevant and another item.
-        equal: model -> pairs with equal scores.
-    """
-
-    lists: int
-    pairs: int
-    same_order: int
-    decisive: int
-    equal: dict[str, int]
 
 
 def tokenizing(rerankers: Mapping[str, Reranker]) -> tuple[str, NeuralRanker]:
-    """Name and ranker of the model whose tokens lists are told apart by: the first CROSS-JEM, else the first that
-    reads plain token ids.
+    """Name and ranker of the model whose tokens lists are told apart by: a CROSS-JEM, else what reads token ids.
 
     Raises:
         ValueError: if there is none.
@@ -93,80 +43,100 @@ def tokenizing(rerankers: Mapping[str, Reranker]) -> tuple[str, NeuralRanker]:
     )
 
 
-def kinds_of(lists: Sequence[RankingList], ranker: NeuralRanker) -> list[KindOfList]:
-    """The kind of every list, in the ranker's tokens; items are cut at its limit, as it cuts them.
+def properties(ranking_list: RankingList, ranker: NeuralRanker) -> dict[str, Any]:
+    """What a list is told apart by, in the ranker's tokens; items are cut at its limit, as it cuts them.
+
+    Returns:
+        `union`: distinct tokens of its items; `pieces`: word pieces a word of query and relevant items, punctuation
+        left out (None if they have no word); `query_words`; `pairs`: positions of items with different texts (see
+        `folded`) and one set of tokens; `same_order`: how many of these have the same tokens in the same order, too;
+        `decisive`: how many are a relevant and another item.
 
     Raises:
         ValueError: for a text without tokens; names the list.
     """
-    return [_kind(one, ranker) for one in lists]
-
-
-def breakdowns(
-    lists: Sequence[RankingList], kinds: Sequence[KindOfList], scores: Mapping[str, Sequence[Tensor]]
-) -> list[Breakdown]:
-    """`RR@10` of every model (a column each) on all lists and by every property of the lists.
-
-    Args:
-        lists: labelled.
-        kinds: of the lists.
-        scores: model -> float32 [items] for each list.
-    """
-    frame = pd.DataFrame({name: per_query(lists, own)[METRIC] for name, own in scores.items()})
-    of = dict(zip([one.query_id for one in lists], kinds, strict=True))
-    everything = dict.fromkeys(of, "all")
-    union = {query: float(kind.union) for query, kind in of.items()}
-    pieces = {query: pieces_label(kind.pieces) for query, kind in of.items() if kind.pieces is not None}
-    words = {query: float(kind.query_words) for query, kind in of.items()}
-    alike = {query: _WITH if kind.pairs else _WITHOUT for query, kind in of.items()}
-    return [
-        by_label("lists", everything, ["all"], frame, METRIC),
-        break_down("tokens in the union of the items", union, frame, METRIC, most=_QUARTERS),
-        by_label("word pieces a word", pieces, [label for _, label in PIECES], frame, METRIC),
-        break_down("words of the query", words, frame, METRIC, most=_QUARTERS),
-        by_label("different items of one set of tokens", alike, [_WITH, _WITHOUT], frame, METRIC),
+    tokens = ranker.encode_items([ranking_list]).tokens
+    rows = [tokens.row(i) for i in range(len(ranking_list))]
+    alike: dict[bytes, list[int]] = {}
+    for i, row in enumerate(rows):
+        alike.setdefault(np.unique(row).tobytes(), []).append(i)
+    texts = [folded(text) for text in ranking_list.items]
+    pairs = [
+        pair
+        for group in alike.values()
+        for pair in combinations(group, 2)
+        if texts[pair[0]] != texts[pair[1]]
     ]
+    relevant = set(relevant_items(ranking_list))
+    words = [_WORD.findall(text) for text in (ranking_list.query, *(ranking_list.items[i] for i in relevant))]
+    words = [found for found in words if found]
+    joined = [" ".join(found) for found in words]
+    pieces = ranker.tokenizer.encode(joined, 2**31).tokens.lengths.sum() if words else 0
+    return {
+        "union": len(np.unique(tokens.values)),
+        "pieces": float(pieces / sum(map(len, words))) if words else None,
+        "query_words": len(ranking_list.query.split()),
+        "pairs": sorted(pairs),
+        "same_order": sum(rows[i].tobytes() == rows[j].tobytes() for i, j in pairs),
+        "decisive": sum((i in relevant) != (j in relevant) for i, j in pairs),
+    }
 
 
-def same_sets(kinds: Sequence[KindOfList], scores: Mapping[str, Sequence[Tensor]]) -> SameSets:
-    """How many pairs of items have one set of tokens, and how many of them each model scores equally.
+def breakdowns(found: Sequence[Mapping[str, Any]], values: pd.DataFrame) -> list[dict[str, Any]]:
+    """A metric of every model on all lists and by every property of the lists.
 
     Args:
-        kinds: of the lists.
+        found: `properties` of the lists.
+        values: a row for each of the lists, a column for each model.
+
+    Returns:
+        `property` and `buckets` of each: `label`, `lists`, and `means`: model -> `mean`, `low`, `high`.
+    """
+
+    table = pd.DataFrame([{**kind, "alike": bool(kind["pairs"]), "lists": "all"} for kind in found])
+    pieces = pd.cut(table["pieces"], [-np.inf, 1.0, 1.25, 1.5, np.inf], labels=PIECES)
+    groups = {
+        "lists": table["lists"],
+        "tokens in the union of the items": _quarters(table["union"]),
+        "word pieces a word": pieces,
+        "words of the query": _quarters(table["query_words"]),
+        "different items of one set of tokens": table["alike"].map(
+            {True: "with such items", False: "the rest"}
+        ),
+    }
+    out = []
+    for name, labels in groups.items():
+        buckets = []
+        for label, rows in values.reset_index(drop=True).groupby(labels, observed=True):
+            buckets.append({"label": str(label), "lists": len(rows), "means": mean_cells([rows])})
+        out.append({"property": name, "buckets": buckets})
+    return out
+
+
+def _quarters(numbers: pd.Series) -> pd.Series:
+    """Quarters as even as equal values allow, as ordered labels: their smallest and largest value."""
+    codes = pd.qcut(numbers.rank(method="min"), 4, labels=False, duplicates="drop").fillna(0).astype(int)
+    ends = numbers.groupby(codes).agg(["min", "max"])
+    labels = {code: f"{row['min']:,} to {row['max']:,}" for code, row in ends.iterrows()}
+    return pd.Series(pd.Categorical(codes.map(labels), list(labels.values()), ordered=True))
+
+
+def same_sets(found: Sequence[Mapping[str, Any]], scores: Mapping[str, Sequence[Tensor]]) -> dict[str, Any]:
+    """How many pairs of items have one set of tokens (see `properties`), and how many of them a model scores equally.
+
+    Args:
+        found: `properties` of the lists.
         scores: model -> float32 [items] for each list.
     """
-    equal = {
-        name: sum(equal_scores(values.tolist(), kind.pairs) for kind, values in zip(kinds, own, strict=True))
-        for name, own in scores.items()
+
+    def equal(of_model: Sequence[Tensor]) -> int:
+        pairs = ((own, pair) for kind, own in zip(found, of_model, strict=True) for pair in kind["pairs"])
+        return sum(abs(float(own[i] - own[j])) < TIE for own, (i, j) in pairs)
+
+    return {
+        "lists": sum(bool(kind["pairs"]) for kind in found),
+        "pairs": sum(len(kind["pairs"]) for kind in found),
+        "same_order": sum(kind["same_order"] for kind in found),
+        "decisive": sum(kind["decisive"] for kind in found),
+        "equal": {name: equal(of_model) for name, of_model in scores.items()},
     }
-    return SameSets(
-        lists=sum(bool(kind.pairs) for kind in kinds),
-        pairs=sum(len(kind.pairs) for kind in kinds),
-        same_order=sum(kind.same_order for kind in kinds),
-        decisive=sum(kind.decisive for kind in kinds),
-        equal=equal,
-    )
-
-
-def _kind(one: RankingList, ranker: NeuralRanker) -> KindOfList:
-    items = ranker.encode_items([one]).tokens
-    pairs = same_set_pairs(one.items, items)
-    relevant = set(relevant_items(one))
-    rows = [items.row(i).tobytes() for i in range(len(one))] if pairs else []
-    return KindOfList(
-        union=union_length(items),
-        pieces=_pieces(ranker, [one.query, *(one.items[i] for i in relevant)]),
-        query_words=len(one.query.split()),
-        pairs=tuple(pairs),
-        same_order=sum(rows[i] == rows[j] for i, j in pairs),
-        decisive=sum((i in relevant) != (j in relevant) for i, j in pairs),
-    )
-
-
-def _pieces(ranker: NeuralRanker, texts: Sequence[str]) -> float | None:
-    """Word pieces of the words alone, punctuation left out, over the words."""
-    words = [found for found in map(_WORD.findall, texts) if found]
-    if not words:
-        return None
-    pieces = ranker.tokenizer.encode([" ".join(found) for found in words], _NO_LIMIT).tokens.lengths
-    return pieces_per_word(pieces.tolist(), [len(found) for found in words])

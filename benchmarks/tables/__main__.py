@@ -1,119 +1,406 @@
 """Reproduces a table of the papers: `python -m benchmarks.tables 6 --smoke`, or `make table6 SMOKE=1`.
 
-Trains every system of the table that has not been trained yet, evaluates it, prints the table beside the paper's
-figures and writes it as Markdown.
+Trains every system of the table that has not been trained yet, evaluates it, prints the table beside the papers'
+figures and writes it as tableN.md and tableN.json.
+
+`python -m benchmarks.tables study` is the accuracy study: CROSS-JEM, its variants and its rivals on the same number of
+lists and in the same training time, with what they cost; it writes accuracy.md, accuracy.json and accuracy.png.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.markdown import Markdown
+import numpy as np
+import torch
 
-from benchmarks.measuring.options import exit_status
-from benchmarks.tables.parts import KINDS, Work
-from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, read_dataset
-from benchmarks.tables.spec import TABLES, Part, TableSpec, read_table
-from crossjem_pl.cli.main import quiet_libraries
-from crossjem_pl.rankers.encoders import PACKAGED
-from crossjem_pl.training.run_folder import describe_machine
+from benchmarks.charts import chart
+from benchmarks.contenders import OwnRanker, measured_lists, time_in_turn
+from benchmarks.pages import difference, interval, provenance, table, write
+from benchmarks.program import parser
+from benchmarks.program import run as run_program
+from benchmarks.statistics import differences, mean_cells
+from benchmarks.tables.pace import seconds_per_step
+from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, add_run_options
+from benchmarks.tables.spec import TABLES, Part, System, Targets, read_table
+from crossjem_pl.data.overlap import overlap_statistics
+from crossjem_pl.evaluation.comparison import compare_runs
+from crossjem_pl.evaluation.page import render
+from crossjem_pl.evaluation.report import comparison_report
+from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.configuration import Configuration
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.encoders import load_tokenizer
+from crossjem_pl.text import ShortTextTokenizer
+
+LATENCY, THROUGHPUT, PARAMETERS = "p50 ms", "pairs/s", "parameters"
+_UNITS = {PARAMETERS: 1e-6, **dict.fromkeys((" ms", THROUGHPUT, "times", "lists", "minutes"), 1.0)}
+_UNITS |= dict.fromkeys(("N", "L_u", "m", "N_u"), 1.0)
+"""Factors of columns by how their names end; the others are per cent, parameters are in millions."""
+_SMOKE_MINUTES = 0.02
+_MARKERS = "osD^vP*X<>"
+_ON_LABELS = ", on labels"
+
+Cells = dict[str, dict[str, Any]]
+Found = dict[str, Cells]
+"""Row -> column -> cell: `mean`, and where there are any `low`, `high`, `seeds`."""
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after a mistake in the input or a failed training."""
-    args = _parser().parse_args(argv)
-    quiet_libraries()
-    return exit_status(lambda: _run(args))
+    return run_program(_options(), argv, run)
 
 
-def _run(args: argparse.Namespace) -> None:
-    text = "\n".join(_page(read_table(args.table), args))
-    Console(width=140).print(Markdown(text))
-    out = args.out / "smoke" if args.smoke else args.out
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"table{args.table}.md"
-    path.write_text(text + "\n", encoding="utf-8")
-    print(f"wrote {path}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tables",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("table", type=int, choices=TABLES)
-    parser.add_argument("--data", type=Path, help="folder of the lists, or of the datasets' folders")
-    parser.add_argument("--dataset", help="another experiments/NAME.yaml than the table's own")
-    parser.add_argument("--encoder", help=f"default {DEFAULT_ENCODER}; {PACKAGED} with --smoke")
-    parser.add_argument("--teacher-encoder", help="default: the same")
-    parser.add_argument("--scores", type=Path, help="teacher scores that are there already")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--parts", type=int, nargs="+", help="only these parts of the table, from 1")
-    parser.add_argument("--only", nargs="+", metavar="SYSTEM", help="only these rows")
-    parser.add_argument(
-        "--overlays", type=Path, nargs="+", default=[], help="configuration files for every run"
-    )
-    parser.add_argument("--encoder-options", nargs="+", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--runs", type=Path, default=Path("runs/tables"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--smoke", action="store_true", help="a few simulated lists: minutes on two cores")
-    parser.add_argument(
-        "--options", nargs=argparse.REMAINDER, default=[], help="options of every run; comes last"
-    )
-    return parser
-
-
-def _page(spec: TableSpec, args: argparse.Namespace) -> list[str]:
-    out = [f"# Table {spec.number}: {spec.title}", ""]
+def run(args: argparse.Namespace) -> None:
+    """Trains what is missing, prints and writes the table."""
+    title, parts = read_table(args.table)
+    study = args.table == "study"
+    name = "accuracy" if study else f"table{args.table}"
+    found: dict[str, Any] = {"provenance": provenance(torch.device("cpu"), args.command), "parts": []}
+    page = [f"# {title}" if study else f"# Table {args.table}: {title}", ""]
     if args.smoke:
-        out += [
+        page += [
             "A smoke run on a few simulated lists: it shows that every step runs and says nothing of quality.",
             "",
         ]
-    for part in (spec.parts[number - 1] for number in args.parts or range(1, len(spec.parts) + 1)):
-        out += _part(part, args)
-    return [
-        *out,
-        f"Machine: {describe_machine()}. Our figures are in per cent (latencies in milliseconds), with 95% bootstrap "
-        "intervals over queries; where there are several seeds their means are in brackets. p: paired randomisation "
-        "test, Holm-corrected over the rows. The paper's figures are from its own data, encoders and machines.",
+    for part in (parts[number - 1] for number in args.parts or range(1, len(parts) + 1)):
+        runner = Runner(args.dataset or part.dataset, args)
+        rows = tuple(row for row in part.rows if args.only is None or row.name in args.only)
+        if part.kind != "settings":
+            runner.check_data()
+        work = Work(dataclasses.replace(part, rows=rows), runner, args.seeds)
+        lines, cells = KINDS[part.kind](work)
+        found["parts"].append({"caption": part.caption, "dataset": runner.name, "cells": cells})
+        page += [f"## {part.caption}", "", runner.describe(), ""]
+        if part.kind != "overlap" and (args.table, part.kind) != ("study", "latency"):
+            page += [*_settings_lines(work), ""]
+        page += [*lines, "", *([part.note, ""] if part.note else [])]
+        if runner.commands:
+            page += ["```text", *dict.fromkeys(runner.commands), "```", ""]
+    page += [
+        "Our figures are in per cent (latencies in milliseconds, parameters in millions), with 95% bootstrap intervals "
+        "over queries; where there are several seeds their means are in brackets. p: paired randomisation test, "
+        "Holm-corrected over the rows. The papers' figures are from their own data, encoders and machines."
     ]
+    out = args.out / "smoke" if args.smoke else args.out
+    write(found, page, out, name)
+    if study:
+        plot_pareto(found, out / f"{name}.png")
 
 
-def _part(part: Part, args: argparse.Namespace) -> list[str]:
-    runner = Runner(
-        dataset=read_dataset(args.dataset or part.dataset, args.data),
-        encoder=args.encoder or (PACKAGED if args.smoke else None),
-        teacher_encoder=args.teacher_encoder,
-        scores=args.scores,
-        overlays=args.overlays,
-        encoder_options=args.encoder_options
-        or (["dropout=0", "freeze_embeddings=true"] if args.smoke else []),
-        options=args.options,
-        runs=args.runs,
-        smoke=args.smoke,
+@dataclasses.dataclass
+class Work:
+    """A part with the rows that are wanted, and what runs them."""
+
+    part: Part
+    runner: Runner
+    seeds: Sequence[int]
+
+    @property
+    def kept(self) -> list[System]:
+        """The rows that this run can have: a smoke run has none that need the hub."""
+        return [row for row in self.part.rows if not (self.runner.args.smoke and row.hub_model)]
+
+    @cached_property
+    def steps(self) -> dict[str, int]:
+        """Optimiser steps of every row that has a budget, see `Part`."""
+        args, runner = self.runner.args, self.runner
+        if self.part.budget is None:
+            return {}
+        if self.part.budget == "minutes":
+            minutes = _SMOKE_MINUTES if args.smoke else args.minutes
+            return {name: max(1, round(60 * minutes / seconds)) for name, seconds in self.pace.items()}
+        count = args.lists or len(runner.build(self.kept[0]).datamodule.lists("train"))
+        return dict.fromkeys([row.name for row in self.kept], math.ceil(count / self.batch_size))
+
+    @cached_property
+    def batch_size(self) -> int:
+        """Lists of a training step."""
+        return int(self.runner.config(self.kept[0]).data.batch_size)
+
+    @cached_property
+    def pace(self) -> dict[str, float]:
+        """Seconds of an optimiser step of every row."""
+        return seconds_per_step(self.runner, self.kept, *((2, 1) if self.runner.args.smoke else ()))
+
+    def folders(self, targets: Targets = "scores") -> dict[str, list[Path]]:
+        """Run folders of every row, one per seed; trains what is not there yet."""
+        if targets == "scores":
+            self.runner.teach()
+        rows = {row.name: row for row in self.kept if row.learns or targets == "scores"}
+        found: dict[str, list[Path]] = {}
+        for name, row in sorted(rows.items(), key=lambda pair: pair[1].model_of is not None):
+            if row.model_of is not None and row.model_of not in rows:
+                raise ValueError(f"{name!r} evaluates the model of {row.model_of!r}: ask for that row too")
+            found[name] = []
+            for i, seed in enumerate(self.seeds):
+                model = None if row.model_of is None else found[row.model_of][i] / "model"
+                found[name].append(self.runner.run(self._planned(row), seed, targets, model))
+        return {name: found[name] for name in rows}
+
+    def more_seeds(self, folders: dict[str, list[Path]], metric: str) -> None:
+        """Trains the baseline and the best other row with further seeds, if any are asked for."""
+        values = {name: self.runner.per_query(runs[:1], [metric])[0] for name, runs in folders.items()}
+        others = [name for name in folders if name != self.part.baseline]
+        if not self.runner.args.more_seeds or not others:
+            return
+        best = max(others, key=lambda name: float(values[name][metric].mean()))
+        for row in self.kept:
+            if row.name in (self.part.baseline, best):
+                seeds = self.runner.args.more_seeds
+                folders[row.name] += [self.runner.run(self._planned(row), seed) for seed in seeds]
+
+    def _planned(self, row: System) -> System:
+        """The row with its number of steps, if it has a budget."""
+        if row.name not in self.steps or not row.learns:
+            return row
+        steps = self.steps[row.name]
+        plan = {
+            "max_epochs": -1,
+            "max_steps": steps,
+            "check_val_every_n_epoch": "null",
+            "val_check_interval": steps,
+        }
+        options = {**row.options, **{f"trainer.{key}": value for key, value in plan.items()}}
+        return dataclasses.replace(row, options=options)
+
+    def settings(self, row: System) -> dict[str, Any]:
+        """What the papers state of a row's training, as it is configured here: see `_settings_lines`."""
+        config = self.runner.config(row)
+        given = config.model.ranker.get("init_args", {})
+        return {
+            "N": config.data.n_items,
+            "L_u": given.get("max_union_tokens"),
+            "items_per_pass": given.get("max_items_per_pass"),
+            "encoder": given.get("encoder"),
+            "targets": config.model.targets if row.learns else None,
+            "loss": config.model.loss.class_path.rsplit(".", 1)[1] if row.learns else None,
+            "lr": config.model.lr if row.learns else None,
+        }
+
+
+def accuracy_part(work: Work) -> tuple[list[str], Found]:
+    part, runner = work.part, work.runner
+    metrics = [column for column in part.columns if column != PARAMETERS]
+    folders = work.folders()
+    work.more_seeds(folders, metrics[0])
+    frames = {name: runner.per_query(seeds, metrics) for name, seeds in folders.items()}
+    found: Found = {name: mean_cells(seeds) for name, seeds in frames.items()}
+    if part.labels_too:
+        for name, seeds in work.folders("labels").items():
+            cells = mean_cells(runner.per_query(seeds, metrics))
+            found[name] |= {column + _ON_LABELS: cell for column, cell in cells.items()}
+    if PARAMETERS in part.columns:
+        for row in work.kept:
+            count = sum(weight.numel() for weight in runner.ranker(row).parameters())
+            found[row.name][PARAMETERS] = {"mean": float(count)}
+    for name, steps in work.steps.items():
+        found[name]["lists"] = {"mean": float(steps * work.batch_size)}
+        if part.budget == "minutes":
+            found[name]["minutes"] = {"mean": steps * work.pace[name] / 60}
+    for metric in metrics[:2]:
+        for name, cell in differences(frames, part.baseline or "", metric).items():
+            found[name][f"{metric} against {part.baseline} (p)"] = dict(cell)
+    return _figures(work, found), found
+
+
+def filter_part(work: Work) -> tuple[list[str], Found]:
+    """Ranking metrics per query; of AUC and accuracies the figure of all (query, item) pairs, as the papers."""
+    columns, found = [column for column in work.part.columns if column != LATENCY], {}
+    folders = work.folders()
+    for name, seeds in folders.items():
+        evaluations = work.runner.evaluations(seeds, columns)
+        pooled = evaluations[0].pooled
+        ranking = [column for column in evaluations[0].per_query.columns if column not in pooled]
+        found[name] = mean_cells([one.per_query[ranking] for one in evaluations]) if ranking else {}
+        for column in pooled:
+            values = [one.pooled[column] for one in evaluations]
+            found[name][column] = {"mean": float(np.mean(values)), "seeds": values}
+    if LATENCY in work.part.columns:
+        rerankers = {name: Reranker.from_pretrained(seeds[0] / "model") for name, seeds in folders.items()}
+        for name, cells in _latencies(work, rerankers, [700]).items():
+            found[name] |= cells
+    return _figures(work, found), found
+
+
+def latency_part(work: Work) -> tuple[list[str], Found]:
+    """One size with the columns of the part, or `--items` with the time of scoring alone beside the whole."""
+    rankers: dict[str, Any] = {row.name: work.runner.ranker(row) for row in work.kept}
+    if torch.cuda.is_available() and "monoBERT" in rankers:
+        rankers["monoBERT"].pairs_per_pass = 512
+    precision = "float32" if work.part.columns else work.runner.args.precision
+    rerankers = {name: Reranker(ranker) for name, ranker in rankers.items()}
+    for reranker in rerankers.values():
+        reranker.configure(Configuration(precision))
+    found = _latencies(work, rerankers, [700] if work.part.columns else work.runner.args.items)
+    return _figures(work, found), found
+
+
+def settings_part(work: Work) -> tuple[list[str], Found]:
+    found: Found = {}
+    for row in work.kept:
+        settings = work.settings(row)
+        found[row.name] = {column: {"mean": float(settings[column])} for column in work.part.columns}
+    return _figures(work, found), found
+
+
+def overlap_part(work: Work) -> tuple[list[str], Found]:
+    """m and N_u for every limit L."""
+    runner, found = work.runner, {}
+    lists = runner.build(System(runner.name)).datamodule.lists(runner.split)
+    tokenizer = ShortTextTokenizer(load_tokenizer(runner.encoder or DEFAULT_ENCODER))
+    for row in work.part.rows:
+        counted = overlap_statistics(lists, tokenizer, int(row.name))
+        found[row.name] = {"m": {"mean": counted.total_tokens}, "N_u": {"mean": counted.union_tokens}}
+    sizes = f"{len(lists)} lists, {np.mean([len(ranking_list) for ranking_list in lists]):.0f} items each on average."
+    return [sizes, "", *_figures(work, found)], found
+
+
+def examples_part(work: Work) -> tuple[list[str], Found]:
+    folders = work.folders()
+    baseline = folders.get(work.part.baseline or "", next(reversed(folders.values())))[0]
+    runs = [seeds[0] for seeds in folders.values()]
+    comparison = compare_runs(runs, baseline=str(baseline), split=work.runner.split, names=work.part.columns)
+    return [render(comparison_report(comparison), "report.md").replace("# ", "### ")], {}
+
+
+KINDS: Mapping[str, Callable[[Work], tuple[list[str], Found]]] = {
+    "accuracy": accuracy_part,
+    "filter": filter_part,
+    "latency": latency_part,
+    "settings": settings_part,
+    "overlap": overlap_part,
+    "examples": examples_part,
+}
+
+
+def _settings_lines(work: Work) -> list[str]:
+    """How every row is trained, as the configuration has it; N: items drawn of a list and step."""
+    rows = []
+    for row in work.kept:
+        state = "as published" if row.published else None if row.trained else "none"
+        rows.append({"name": row.name} | work.settings(row) | ({"targets": state} if state else {}))
+    fields = {
+        "N": "N",
+        "L_u": "L_u",
+        "encoder": "encoder",
+        "targets": "targets",
+        "loss": "loss",
+        "learning rate": "lr",
+    }
+    columns: dict[str, Any] = {"": "{name}"}
+    for heading, key in fields.items():
+        columns[heading] = lambda row, key=key: "" if row[key] is None else str(row[key])
+    return table(rows, columns)
+
+
+def _figures(work: Work, found: Found) -> list[str]:
+    """One line per row: every column with its interval, the papers' figure, and the difference to the baseline."""
+    columns = list(
+        dict.fromkeys([*work.part.columns, *(column for cells in found.values() for column in cells)])
     )
-    runner.check_data()
-    systems = [system for system in part.systems if args.only is None or system.name in args.only]
-    seeds = ", ".join(map(str, args.seeds))
-    about = (
-        f"{runner.describe()}; encoder {runner.shared_encoder}; seed{'s' * (len(args.seeds) > 1)} {seeds}."
-    )
-    lines = KINDS[part.kind](Work(part, systems, runner, args.seeds))
-    commands = ["```text", *dict.fromkeys(runner.commands), "```", ""] if runner.commands else []
-    return [
-        f"## {part.caption}",
-        "",
-        about,
-        "",
-        *lines,
-        "",
-        *([part.note, ""] if part.note else []),
-        *commands,
-    ]
+
+    def ours(column: str) -> Callable[[Any], str]:
+        if column.endswith("(p)"):
+            return lambda row: difference(found[row["name"]][column])
+        scale = next((factor for unit, factor in _UNITS.items() if column.endswith(unit)), 100.0)
+        return lambda row: interval(found[row["name"]][column], scale, 2 if scale == 100 else 1)
+
+    form: dict[str, Any] = {"system": "{name}"}
+    for column in columns:
+        form[column] = ours(column)
+        if any(column in row.paper for row in work.part.rows):
+            form[f"paper's {column}"] = f"{{paper[{column}]:g}}"
+    lines = table([dataclasses.asdict(row) for row in work.part.rows], form)
+    for row in work.part.rows:
+        if row not in work.kept:
+            lines += ["", f"Not run: {row.name}: needs {row.hub_model} from the Hugging Face hub."]
+    return lines
+
+
+class Scoring(OwnRanker):
+    """A ranker's encoder and pooling alone: from tensors to scores."""
+
+    def prepare(self, lists: Sequence[RankingList]) -> None:
+        super().prepare(lists)
+        self.batch = self.reranker.ranker.collate(lists).to(self.reranker.device)
+
+    @torch.inference_mode()
+    def rank(self, lists: Sequence[RankingList]) -> object:
+        device, lower = self.reranker.device, self.precision != "float32"
+        with torch.autocast(device.type, getattr(torch, self.precision) if lower else None, lower):
+            return self.reranker.ranker(self.batch)
+
+
+def _latencies(work: Work, rerankers: Mapping[str, Reranker], sizes: Sequence[int]) -> Found:
+    """Median latency of every ranker, in turn on the same simulated lists, and pairs a second.
+
+    With several sizes: the time of scoring alone as well, and how many times as long the baseline takes.
+    """
+    smoke, found, single = work.runner.args.smoke, {}, len(sizes) == 1
+    contenders: list[OwnRanker] = []
+    for name, reranker in rerankers.items():
+        found[name] = {}
+        contenders.append(OwnRanker(f"{name}: whole", reranker))
+        if not single:
+            contenders.append(Scoring(f"{name}: scoring", reranker))
+    for items in ([60] if single else [10, 20]) if smoke else sizes:
+        lists = measured_lists(items, 3 if smoke else work.runner.args.rounds)
+        times = time_in_turn(contenders, [[ranking_list] for ranking_list in lists])
+        for name, cells in found.items():
+            whole = times[f"{name}: whole"]
+            if single:
+                cells[LATENCY], cells[THROUGHPUT] = (
+                    {"mean": whole.median},
+                    {"mean": 1000 * items / whole.median},
+                )
+                continue
+            for kind in ("scoring", "whole"):
+                own, base = times[f"{name}: {kind}"], times.get(f"{work.part.baseline}: {kind}")
+                cells[f"{items}: {kind} ms"] = {"mean": own.median}
+                if base is not None and name != work.part.baseline:
+                    cells[f"{items}: {work.part.baseline} takes, {kind}, times"] = {"mean": base.ratio(own)}
+    return found
+
+
+def plot_pareto(found: Mapping[str, Any], path: Path) -> None:
+    """RR@10 with its interval, in equal time, against the milliseconds of scoring lists of the middle size."""
+    cells = {part["caption"]: part["cells"] for part in found["parts"]}
+    costs, accuracies = cells.get("Inference"), cells.get("Equal training time") or cells.get("Equal lists")
+    if not costs or not accuracies:
+        return
+    sizes = [column for column in next(iter(costs.values())) if column.endswith("scoring ms")]
+    with chart(path, found["provenance"]["machine"], width=8.0) as (axes,):
+        for i, name in enumerate(name for name in accuracies if name in costs):
+            mean, low, high = (100 * accuracies[name]["RR@10"][key] for key in ("mean", "low", "high"))
+            x, error = costs[name][sizes[len(sizes) // 2]]["mean"], [[mean - low], [high - mean]]
+            axes.errorbar(x, mean, error, fmt=_MARKERS[i % len(_MARKERS)], ms=5, lw=0.8, label=name)
+        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+        axes.set_xscale("log")
+        axes.set_xlabel(sizes[len(sizes) // 2])
+        axes.set_ylabel("RR@10, per cent")
+
+
+def _options() -> argparse.ArgumentParser:
+    out = parser("benchmarks.tables", __doc__, "docs/results", encoder=None)
+    add = out.add_argument
+    add("table", choices=TABLES)
+    add("--dataset", help="another experiments/NAME.yaml than the table's own")
+    add("--parts", type=int, nargs="+", help="only these parts of the table, from 1")
+    add("--lists", type=int, help="study: training lists of the parts with equal lists (default: all)")
+    add("--minutes", type=float, default=10.0, help="study: of training, for equal time (default 10)")
+    add("--more-seeds", type=int, nargs="*", default=[], help="of the baseline and the best other system")
+    add("--items", type=int, nargs="+", default=[30, 100, 700], help="study: list lengths that are timed")
+    add("--rounds", type=int, default=15, help="lists that are timed (default 15)")
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help="study: of the timings")
+    add_run_options(out, "runs/tables")
+    return out
 
 
 if __name__ == "__main__":

@@ -1,17 +1,24 @@
-"""What a table consists of, read from `table<N>.yaml` beside this file."""
+"""What the papers' tables and the study compare, read from their YAML files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import yaml
 
-__all__ = ["TABLES", "Part", "System", "TableSpec", "read_system", "read_table"]
+__all__ = ["TABLES", "Part", "System", "Targets", "read_table"]
 
-TABLES = sorted(int(path.stem.removeprefix("table")) for path in Path(__file__).parent.glob("table*.yaml"))
-"""Numbers of the tables that have a description."""
+Targets = Literal["scores", "labels"]
+T = TypeVar("T")
+
+_PATH = Path(__file__).with_name("tables.yaml")
+_CONTENT: dict[str, Any] = yaml.safe_load(_PATH.read_text(encoding="utf-8"))
+
+TABLES: list[str] = [str(name) for name in _CONTENT["tables"]]
+"""Numbers of the papers' tables, and "study", which is ours."""
 
 
 @dataclass(frozen=True)
@@ -21,26 +28,41 @@ class System:
     Args:
         name: as printed.
         config: overlays under `experiments/`, in order.
+        on_scores, on_labels: further overlays where the targets are the teacher's scores, or the labels.
         options: further `--key value` of the training command.
-        paper: the paper's figures by column, in its units (per cent, milliseconds).
-        encoder: hub id of an encoder of its own; None takes the one of the whole table.
-        layers: how many layers of `ENCODER` stand for its own encoder where the user names one.
-        trained: False evaluates the encoder as published.
-        model_of: name of another system of the table whose model is evaluated with these options.
+        paper: the papers' figures by column.
+        encoder: hub id of an encoder of this row alone; None takes the one of the whole table.
+        layers: how many layers of `ENCODER` stand for its encoder where the user names one.
+        published: hub id of a model that is evaluated as it is.
+        trained: whether there is something to train.
+        model_of: name of another row whose model is evaluated with these options.
         own_attention: whether the ranker brings its attention, so that `attn_implementation` is not passed on.
-        needs_hub: whether it cannot run on the packaged encoder (left out of smoke runs, which say so).
+        needs_hub: whether the row cannot run on the packaged encoder (left out of smoke runs, which say so).
     """
 
     name: str
     config: tuple[str, ...] = ()
-    options: tuple[tuple[str, str], ...] = ()
-    paper: tuple[tuple[str, float], ...] = ()
+    on_scores: tuple[str, ...] = ()
+    on_labels: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, float] = field(default_factory=dict)
     encoder: str | None = None
     layers: int | None = None
+    published: str | None = None
     trained: bool = True
     model_of: str | None = None
     own_attention: bool = False
     needs_hub: bool = False
+
+    @property
+    def hub_model(self) -> str | None:
+        """What the row needs from the hub, whatever encoder the user names."""
+        return self.published or (self.encoder if self.needs_hub else None)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the row is trained on its own."""
+        return self.trained and self.published is None and self.model_of is None
 
 
 @dataclass(frozen=True)
@@ -49,74 +71,62 @@ class Part:
 
     Args:
         caption: what it shows.
-        kind: what is measured, a key of `benchmarks.tables.parts.KINDS`.
+        kind: what is measured, a key of `benchmarks.tables.__main__.KINDS`.
         dataset: `experiments/<dataset>.yaml`.
-        columns: metric names, as the paper has them.
-        systems: the rows.
-        baseline: the system that the others are compared with, if any.
-        paper: the paper's rows where there are no systems (overlap).
+        columns: metric names, as the papers have them.
+        rows: the systems.
+        baseline: the row that the others are compared with, if any.
+        budget: how long every row is trained: "lists", on the same number of lists, or "minutes", for the same time (a
+            row's seconds per optimiser step are measured first); None for what the configuration says.
+        labels_too: whether every row is trained on the labels as well, for more columns.
         note: what a reader has to know.
     """
 
     caption: str
     kind: str
     dataset: str
-    columns: tuple[str, ...] = ()
-    systems: tuple[System, ...] = ()
+    columns: tuple[str, ...]
+    rows: tuple[System, ...]
     baseline: str | None = None
-    paper: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    budget: Literal["lists", "minutes"] | None = None
+    labels_too: bool = False
     note: str = ""
 
 
-@dataclass(frozen=True)
-class TableSpec:
-    number: int
-    title: str
-    parts: tuple[Part, ...]
-
-
-def read_table(number: int) -> TableSpec:
-    """The description of a table of the paper.
+def read_table(name: str) -> tuple[str, tuple[Part, ...]]:
+    """Title and parts of a table.
 
     Raises:
-        ValueError: if there is no such table, or its file holds a field that is not known.
+        ValueError: if there is no such table, or the file holds a field or a row that is not known.
     """
-    if number not in TABLES:
-        raise ValueError(f"there is no table {number}; there are {', '.join(map(str, TABLES))}")
-    path = Path(__file__).with_name(f"table{number}.yaml")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    parts = tuple(_part(part, path) for part in content["parts"])
-    return TableSpec(number, content["title"], parts)
+    if name not in TABLES:
+        raise ValueError(f"there is no table {name}; there are {', '.join(TABLES)}")
+    content = _CONTENT["tables"][int(name) if name.isdigit() else name]
+    return content["title"], tuple(_part(values) for values in content["parts"])
 
 
-def _part(values: dict[str, Any], path: Path) -> Part:
-    systems = tuple(read_system(system, path) for system in values.pop("systems", []))
-    known = _known(Part, values, path)
-    known["columns"] = tuple(known.get("columns", ()))
-    known["paper"] = tuple((str(name), tuple(row)) for name, row in known.get("paper", {}).items())
-    part = Part(**known, systems=systems)
-    names = {system.name for system in systems}
-    for name in (part.baseline, *(system.model_of for system in systems)):
+def _part(values: Mapping[str, Any]) -> Part:
+    columns, described, given = values["columns"], _CONTENT["rows"], values["rows"]
+    rows = []
+    for name, figures in (given if isinstance(given, dict) else dict.fromkeys(given, ())).items():
+        if name not in described and values["kind"] != "overlap":
+            raise ValueError(f"{_PATH}: {values['caption']!r} names {name!r}, which is no row")
+        paper = {column: value for column, value in zip(columns, figures, strict=False) if value is not None}
+        rows.append(_make(System, {"name": name, "paper": paper, **described.get(name, {})}, _PATH))
+    names = {row.name for row in rows}
+    for name in (values.get("baseline"), *(row.model_of for row in rows)):
         if name is not None and name not in names:
-            raise ValueError(f"{path}: {name!r} is no system of {part.caption!r}")
-    return part
+            raise ValueError(f"{_PATH}: {name!r} is no row of {values['caption']!r}")
+    return _make(Part, {**values, "rows": rows}, _PATH)
 
 
-def read_system(values: dict[str, Any], path: Path) -> System:
-    """A row from its fields in a YAML file.
+def _make(cls: type[T], values: Mapping[str, Any], path: Path) -> T:
+    """A dataclass from the fields in a YAML file, its lists as tuples.
 
     Raises:
-        ValueError: naming the file, if it holds a field that is not known.
+        ValueError: naming the file, for a field that is not known.
     """
-    known = _known(System, values, path)
-    known["config"] = tuple(known.get("config", ()))
-    known["options"] = tuple((key, str(value)) for key, value in known.get("options", {}).items())
-    known["paper"] = tuple((key, float(value)) for key, value in known.get("paper", {}).items())
-    return System(**known)
-
-
-def _known(cls: type, values: dict[str, Any], path: Path) -> dict[str, Any]:
-    unknown = set(values) - {field.name for field in fields(cls)}
+    unknown = set(values) - {known.name for known in fields(cls)}  # type: ignore[arg-type]
     if unknown:
         raise ValueError(f"{path}: {cls.__name__} has no field {', '.join(sorted(unknown))}")
-    return dict(values)
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})

@@ -1,24 +1,42 @@
-"""The papers' tables: their descriptions are complete, and every kind of part runs on a tiny encoder."""
+"""The papers' tables and the study: their descriptions are complete, and every kind of part runs on a tiny encoder."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchmarks.tables import runs
-from benchmarks.tables.__main__ import main
-from benchmarks.tables.parts import KINDS
-from benchmarks.tables.runs import EXPERIMENTS, Runner, read_dataset
-from benchmarks.tables.spec import TABLES, read_table
+from benchmarks.tables import pace
+from benchmarks.tables.__main__ import KINDS, main
+from benchmarks.tables.runs import EXPERIMENTS, Runner
+from benchmarks.tables.spec import TABLES, System, read_table
 from crossjem_pl.cli import main as cli
 from crossjem_pl.data.formats import write_lists
-from tests import tiny_models
+from crossjem_pl.rankers import CrossJEM
 from tests.conftest import example_lists
 
 SMALL = ["--trainer.max_steps", "2", "--trainer.accelerator", "cpu", "--data.n_items", "4"]
+ROWS = [
+    (number, part.caption, row) for number in TABLES for part in read_table(number)[1] for row in part.rows
+]
+
+
+def runner(dataset: str = "msmarco", **changes: Any) -> Runner:
+    given = {
+        "data": None,
+        "encoder": None,
+        "teacher_encoder": None,
+        "scores": None,
+        "overlays": [],
+        "options": [],
+    }
+    given |= {"encoder_options": [], "runs": Path("runs"), "smoke": False}
+    return Runner(dataset, argparse.Namespace(**(given | changes)))
 
 
 @pytest.fixture
@@ -26,8 +44,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs the training commands without a process each; the list holds their names."""
     started: list[str] = []
 
-    def run(command: list[str], check: bool) -> SimpleNamespace:
-        assert not check
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        if "crossjem_pl" not in command:  # git, for the page
+            return SimpleNamespace(stdout="")
         started.append(command[3])
         return SimpleNamespace(returncode=cli(command[3:]))
 
@@ -36,81 +55,47 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def encoder(tmp_path: Path) -> str:
-    return str(tiny_models.write_bert(tmp_path / "bert", positions=512))
-
-
-@pytest.fixture
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
     for name, seed in (("train", 1), ("dev", 2), ("test", 3)):
         write_lists(example_lists(9, seed=seed), folder / f"{name}.parquet")
+        write_lists(example_lists(9, seed=seed), folder / f"{name}.jsonl.gz")
     return folder
 
 
-def runner(tmp_path: Path, dataset: str = "msmarco", data: Path | None = None, **changes: object) -> Runner:
-    options: dict[str, object] = {
-        "dataset": read_dataset(dataset, data),
-        "encoder": None,
-        "teacher_encoder": None,
-        "scores": None,
-        "overlays": [],
-        "encoder_options": [],
-        "options": [],
-        "runs": tmp_path / "runs",
-        "smoke": False,
-    }
-    return Runner(**{**options, **changes})  # type: ignore[arg-type]
+def arguments(tmp_path: Path, encoder: str, *more: str) -> list[str]:
+    return ["--encoder", encoder, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), *more]
 
 
-def test_the_papers_tables_are_described() -> None:
-    assert TABLES == [2, 3, 4, 6, 7, 8, 9, 10, 11]
-    with pytest.raises(ValueError, match="no table 5"):
-        read_table(5)
-
-
-@pytest.mark.parametrize("number", TABLES)
-def test_descriptions_name_what_exists(number: int) -> None:
-    for part in read_table(number).parts:
-        assert part.kind in KINDS
-        assert read_dataset(part.dataset, None).name == part.dataset
-        for system in part.systems:
-            for file in system.config:
-                assert (EXPERIMENTS / file).is_file(), file
-            assert {name for name, _ in system.paper} <= set(part.columns)
-        names = [system.name for system in part.systems]
-        assert len(set(names)) == len(names)
+def test_descriptions_name_what_exists() -> None:
+    assert TABLES == ["2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "study"]
+    for number in TABLES:
+        for part in read_table(number)[1]:
+            assert part.kind in KINDS
+            assert (EXPERIMENTS / f"{part.dataset}.yaml").is_file()
+            for row in part.rows:
+                files = (*row.config, *row.on_scores, *row.on_labels)
+                assert all((EXPERIMENTS / file).is_file() for file in files), row.name
+    with pytest.raises(ValueError, match="no table 1"):
+        read_table("1")
 
 
 def test_figures_of_the_paper_are_its_own() -> None:
     """A few cells of the paper, typed here once more."""
     cell = {
-        (number, system.name, column): value
-        for number in TABLES
-        for part in read_table(number).parts
-        for system in part.systems
-        for column, value in system.paper
+        (number, row.name, column): value for number, _, row in ROWS for column, value in row.paper.items()
     }
-    assert cell[2, "CROSS-JEM", "AP@10"] == 53.05
-    assert cell[2, "monoBERT", "RR@10"] == 32.47
-    assert cell[6, "RPL", "RR@10"] == 35.45
-    assert cell[7, "MEB", "Acc@80"] == 84.40
-    assert cell[8, "alphabetical", "AP@100"] == 92.76
-    assert cell[9, "80", "AUC"] == 99.51
-    assert cell[10, "2 layers", "p50 ms"] == 114.3
-
-
-def test_an_unknown_field_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.tables import spec
-
-    (tmp_path / "table99.yaml").write_text(
-        "title: t\nparts: [{caption: c, kind: accuracy, datasett: msmarco}]\n"
-    )
-    monkeypatch.setattr(spec, "__file__", str(tmp_path / "spec.py"))
-    monkeypatch.setattr(spec, "TABLES", [99])
-    with pytest.raises(ValueError, match="no field datasett"):
-        spec.read_table(99)
+    assert cell["2", "CROSS-JEM", "AP@10"] == 53.05
+    assert cell["2", "monoBERT", "RR@10"] == 32.47
+    assert cell["2", "ColBERT", "parameters"] == 109
+    assert cell["3", "CROSS-JEM", "pairs/s"] == 17200
+    assert cell["5", "CROSS-JEM", "L_u"] == 262
+    assert cell["6", "RPL", "RR@10"] == 35.45
+    assert cell["7", "MEB", "Acc@80"] == 84.40
+    assert cell["8", "alphabetical", "AP@100"] == 92.76
+    assert cell["9", "N = 80", "AUC"] == 99.51
+    assert cell["10", "2 layers", "p50 ms"] == 114.3
 
 
 def test_missing_data_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,91 +105,154 @@ def test_missing_data_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "crossjem prepare sodq" in message
 
 
-def test_the_encoder_is_chosen_per_system(tmp_path: Path) -> None:
-    systems = {system.name: system for system in read_table(2).parts[0].systems}
+def test_the_encoder_is_chosen_per_system() -> None:
+    systems = {row.name: row for row in (*read_table("2")[1][0].rows, *read_table("10")[1][0].rows)}
 
     def options(name: str, encoder: str | None) -> str:
-        found = runner(tmp_path, encoder=encoder, encoder_options=["dropout=0"])
-        return " ".join(found._arguments(systems[name], 0, None, with_scores=False))
+        return " ".join(runner(encoder=encoder, encoder_options=["dropout=0"]).arguments(systems[name]))
 
     assert "init_args.encoder distilbert/distilbert-base-uncased" in options("CROSS-JEM", None)
     assert "init_args.encoder mine --model.ranker.init_args.dropout 0" in options("CROSS-JEM", "mine")
     assert "init_args.encoder google-t5/t5-base" in options("RankT5-6L", "mine")
     assert "encoder" not in options("BM25", "mine")
-    small = read_table(10).parts[0].systems[0]
-    cut = " ".join(runner(tmp_path, encoder="mine")._arguments(small, 0, None))
-    assert "init_args.encoder mine --model.ranker.init_args.layers 2" in cut
+    assert "init_args.encoder mine --model.ranker.init_args.layers 2" in options("2 layers", "mine")
+    published = options("INSTRUCTOR* (duplicates)", "mine")
+    assert "--model.weights hkunlp/instructor-base" in published
+    assert "--model.targets" not in published
 
 
 def test_teacher_student_and_table(
     tmp_path: Path, data: Path, encoder: str, in_this_process: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Table 6 on data: a teacher is trained once, its scores are written once, finished runs are not repeated."""
-    common = ["6", "--data", str(data), "--encoder", encoder, "--runs", str(tmp_path / "runs")]
-    common += ["--out", str(tmp_path / "out"), "--parts", "1", "--only", "BCE", "RPL"]
-    command = [*common, "--seeds", "0", "1", "--options", *SMALL]
+    only = ["--data", str(data), "--parts", "1", "--only", "BCE", "RPL", "--seeds", "0", "1"]
+    command = ["6", *arguments(tmp_path, encoder, *only), "--options", *SMALL]
     assert main(command) == 0
     assert in_this_process == ["fit", "teach", *["fit"] * 4]
-    text = (tmp_path / "out" / "table6.md").read_text()
-    rpl = next(line for line in text.splitlines() if line.startswith("| RPL"))
+    rows = (tmp_path / "out" / "table6.md").read_text().splitlines()
+    rpl = [line for line in rows if line.startswith("| RPL")][-1]
     assert "35.45" in rpl
     assert rpl.count("(") >= 2  # a figure per seed
     assert main(command) == 0
     assert len(in_this_process) == 6
-    assert "paper's RR@10" in capsys.readouterr().out
+    assert "trained on the labels" in capsys.readouterr().out
+
+
+def test_rows_are_trained_on_the_labels_as_well(
+    tmp_path: Path, data: Path, encoder: str, in_this_process: list[str]
+) -> None:
+    only = ["--data", str(data), "--parts", "2", "--only", "BM25", "monoBERT", "DPR"]
+    assert main(["2", *arguments(tmp_path, encoder, *only), "--options", *SMALL]) == 0
+    assert in_this_process == ["fit", "teach", "validate", *["fit"] * 4]
+    found = json.loads((tmp_path / "out" / "table2.json").read_text())["parts"][0]["cells"]
+    assert {"RR@10", "RR@10, on labels", "parameters"} <= set(found["DPR"])
+    assert "RR@10, on labels" not in found["BM25"]
+    text = (tmp_path / "out" / "table2.md").read_text()
+    assert "| DPR | 4 |" in text  # N, as the configuration has it
+    assert "KLDivergence" in text
 
 
 def test_items_per_pass_filtering_and_latency(
     tmp_path: Path, encoder: str, in_this_process: list[str]
 ) -> None:
     """Tables 9 and 3 as smoke runs: one model, several N; rankers take turns."""
-    common = [
-        "--smoke",
-        "--encoder",
-        encoder,
-        "--runs",
-        str(tmp_path / "runs"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main(["9", *common, "--only", "10", "100", "--options", *SMALL]) == 0
+    common = arguments(tmp_path, encoder, "--smoke")
+    assert main(["9", *common, "--only", "N = 10", "CROSS-JEM", "--options", *SMALL]) == 0
     assert in_this_process == ["fit", "validate", "validate"]  # two steps stop short of the validation
     text = (tmp_path / "out" / "smoke" / "table9.md").read_text()
-    assert "| 10 |" in text
+    assert "| N = 10 |" in text
     assert "99.18" in text
     assert main(["3", *common, "--only", "CROSS-JEM", "ANCE", "RankT5-6L"]) == 0
     text = (tmp_path / "out" / "smoke" / "table3.md").read_text()
     assert "Not run: RankT5-6L: needs google-t5/t5-base" in text
-    assert "9.80" in text
-
-
-def test_a_row_without_the_model_that_it_evaluates(tmp_path: Path, encoder: str) -> None:
-    systems = ["9", "--smoke", "--encoder", encoder, "--only", "10", "--runs", str(tmp_path)]
-    assert main([*systems, "--out", str(tmp_path)]) == 2
+    assert "9.8" in text
+    assert main(["9", *common, "--only", "N = 10"]) == 2  # the row whose model it evaluates is missing
 
 
 def test_side_by_side_and_overlap(
     tmp_path: Path, data: Path, encoder: str, in_this_process: list[str]
 ) -> None:
-    scores = tmp_path / "scores.parquet"
-    common = ["--encoder", encoder, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["11", "--data", str(data), *common, "--only", "monoBERT", "--options", *SMALL]) == 0
-    assert not scores.exists()
+    common = arguments(tmp_path, encoder, "--data", str(data))
+    assert main(["11", *common, "--only", "monoBERT", "--options", *SMALL]) == 0
     assert "monobert" in (tmp_path / "out" / "table11.md").read_text()
-    assert main(["8", "--data", str(data), "--dataset", "msmarco", *common, "--parts", "2"]) == 0
+    assert main(["8", "--dataset", "msmarco", *common, "--parts", "2"]) == 0
     assert "498.38" in (tmp_path / "out" / "table8.md").read_text()
 
 
 def test_a_failed_training_ends_in_its_message(
     tmp_path: Path, data: Path, encoder: str, in_this_process: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["6", "--data", str(data), "--encoder", encoder, "--runs", str(tmp_path / "runs")]
-    wrong = ["--out", str(tmp_path), "--scores", str(tmp_path / "absent.parquet")]
-    assert main([*command, *wrong, "--options", *SMALL]) == 2
+    wrong = ["--data", str(data), "--scores", str(tmp_path / "absent.parquet"), "--parts", "1"]
+    assert main(["6", *arguments(tmp_path, encoder, *wrong), "--options", *SMALL]) == 2
     message = capsys.readouterr().err
     assert "absent.parquet" in message
     assert "this command failed" in message
 
 
-def test_smoke_data_is_small() -> None:
-    assert runs.SMOKE.is_file()
+def test_every_form_of_the_study_is_what_its_name_says(encoder: str) -> None:
+    built = runner("debian-titles", encoder=encoder)
+    for row in read_table("study")[1][2].rows:
+        ranker = built.ranker(row)
+        assert isinstance(ranker, CrossJEM)
+        head, *rest = row.name.split(", ")
+        assert f"{type(ranker.head).__name__.lower()}" == head.replace(" ", "")
+        assert ranker.union_attention == ("item" if rest else "full")
+        assert (ranker.init_args.get("split_layers") or 0) == max(len(rest) - 1, 0)
+
+
+def test_equal_time_gives_each_system_the_steps_that_it_has_time_for(
+    tmp_path: Path, data: Path, encoder: str, in_this_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(_: Runner, systems: list[System]) -> dict[str, float]:
+        return {system.name: 2.0 if "monoBERT" in system.name else 1.0 for system in systems}
+
+    monkeypatch.setattr("benchmarks.tables.__main__.seconds_per_step", seconds)
+    names = ["monoBERT, 8 items", "the paper's", "recommended"]
+    more = [
+        "--parts",
+        "1",
+        "2",
+        "4",
+        "--minutes",
+        "0.1",
+        "--items",
+        "5",
+        "7",
+        "--rounds",
+        "1",
+        "--more-seeds",
+        "1",
+    ]
+    scores = ["--data", str(data), "--only", *names]
+    small = ["--trainer.accelerator", "cpu", "--data.n_items", "4", "--data.batch_size", "4"]
+    assert main(["study", *arguments(tmp_path, encoder, *more, *scores), "--options", *small]) == 0
+    lists, timed, cost = json.loads((tmp_path / "out/accuracy.json").read_text())["parts"]
+    assert {name: cells["lists"]["mean"] for name, cells in timed["cells"].items()} == dict(
+        zip(names, (12.0, 24.0, 24.0), strict=True)
+    )
+    assert {cells["lists"]["mean"] for cells in lists["cells"].values()} == {
+        12.0
+    }  # nine lists, three steps of four
+    seeds = {name: len(cells["RR@10"]["seeds"]) for name, cells in timed["cells"].items()}
+    assert seeds[names[0]] == 2
+    assert sorted(seeds.values()) == [1, 2, 2]
+    assert set(cost["cells"]) == set(names)
+    assert "7: scoring ms" in cost["cells"]["recommended"]
+    assert (tmp_path / "out/accuracy.png").stat().st_size > 1000
+
+
+def test_seconds_are_measured_once(
+    tmp_path: Path, data: Path, encoder: str, in_this_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"data": data, "encoder": encoder, "runs": tmp_path / "runs"}
+    given["options"] = [*SMALL, "--data.batch_size", "4"]
+    found = runner("debian-titles", **given)
+    found.teach()
+    systems = [
+        row for row in read_table("study")[1][0].rows if row.name in ("monoBERT, 8 items", "recommended")
+    ]
+    seconds = pace.seconds_per_step(found, systems, steps=2, rounds=2)
+    assert set(seconds) == {"monoBERT, 8 items", "recommended"}
+    assert all(0 < value < 60 for value in seconds.values())
+    monkeypatch.setattr(pace, "_step_seconds", None)  # a second measurement would fail
+    assert pace.seconds_per_step(found, systems) == seconds

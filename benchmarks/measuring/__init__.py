@@ -1,1 +1,0 @@
-"""What the benchmark programs share: building rankers, clocks, memory, the machine's peak, counted work, pages."""

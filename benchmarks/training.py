@@ -1,0 +1,245 @@
+"""Pairs a second and peak memory of one optimiser step, on the same lists.
+
+    python -m benchmarks.training --items 10 30 100 --batch-sizes 1 8 --out runs/training
+
+CROSS-JEM and monoBERT with the ranking probability loss against sentence-transformers' CrossEncoder with its
+ListNetLoss (model and loss in the same loop: its trainer's overhead is left out). Every measurement runs in a fresh
+process, whose peak memory is its own: VmHWM minus the resident size before the first step, on a GPU torch's peak.
+
+Writes training.json, training.md and training.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+
+from benchmarks.charts import chart, curves, logarithmic
+from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, missing_peers, overlays
+from benchmarks.measuring import MemoryMeter
+from benchmarks.pages import provenance, table, write
+from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
+from benchmarks.program import run as run_program
+from crossjem_pl.data.simulator import simulate
+from crossjem_pl.lists import RankingList
+from crossjem_pl.losses import RankingProbabilityLoss
+from crossjem_pl.rankers.encoders import resolve
+
+SYSTEMS = ("crossjem", "crossjem-best", "monobert", SENTENCE_TRANSFORMERS)
+BASELINES = ("monobert", SENTENCE_TRANSFORMERS)
+WARMUP = 1
+"""Steps that come first and are not counted; AdamW makes its moments in the first."""
+_SETTING = ("items", "batch_size", "precision")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 after a mistake in the input."""
+    return run_program(_options(), argv, run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measures, prints and writes everything that `args` asks for."""
+    if args.measure is not None:
+        print(json.dumps(measure_steps(json.loads(args.measure))))
+        return
+    device = torch_device(args.device)
+    systems = [name for name in SYSTEMS if not (args.smoke and name == "crossjem-best")]
+    full = {"items": [10, 30, 100], "batch_sizes": [1, 8], "steps": 10, "systems": systems}
+    defaults(args, full, {"items": [10], "batch_sizes": [2], "steps": 2})
+    if "float16" in args.precision and device.type == "cpu":
+        raise ValueError("--precision float16 is for training on a GPU; use bfloat16 on a CPU")
+    missing = missing_peers(None).keys() & {SENTENCE_TRANSFORMERS}
+    systems = [name for name in args.systems if name not in missing]
+    about = provenance(device, args.command)
+    rows = []
+    settings = list(itertools.product(args.precision, args.batch_sizes, args.items, systems))
+    common = {"encoder": args.encoder, "device": device.type, "threads": torch.get_num_threads()}
+    common["steps"] = args.steps
+    for precision, batch_size, items, name in track(settings, description="training steps"):
+        row = {"name": name, "items": items, "batch_size": batch_size, "precision": precision}
+        rows.append(row | fresh("benchmarks.training", row | common))
+    found = {"provenance": about, "encoder": args.encoder, "steps": args.steps, "left_out": sorted(missing)}
+    found["rows"] = with_ratios(rows, [name for name in BASELINES if name in systems])
+    write(found, page(found), args.out, "training")
+    plot(found, args.out / "training.png")
+
+
+class Learner:
+    """A model in training mode with AdamW over all its weights, learning rate 1e-5.
+
+    Args:
+        name: of an overlay in `experiments/rankers/`, trained with the ranking probability loss on the teacher's
+            scores; or sentence-transformers: its CrossEncoder and its ListNetLoss, 32 pairs at a time like monoBERT,
+            which tokenises the texts at every step.
+        encoder: of the model.
+        device: where it is.
+        precision: float32, or what autocast multiplies in; float16 scales its gradients on a GPU.
+    """
+
+    def __init__(self, name: str, encoder: str, device: torch.device, precision: str) -> None:
+        self.device, self.precision = device, precision
+        if name == SENTENCE_TRANSFORMERS:
+            from sentence_transformers import CrossEncoder
+            from sentence_transformers.cross_encoder.losses import ListNetLoss
+
+            model = CrossEncoder(resolve(encoder), num_labels=1, device=device.type)
+            model.preprocess = self._timed(model.preprocess)
+            self.criterion: Any = ListNetLoss(model, mini_batch_size=32)
+            self.collate: Any = None
+        else:
+            model = build_ranker(name, encoder)
+            self.criterion, self.collate = RankingProbabilityLoss(), self._timed(model.collate)
+        self.module: nn.Module = model.train().to(device)
+        self.optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-5)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
+        self.tokenising = 0.0
+
+    def step(self, lists: Sequence[RankingList]) -> tuple[float, float]:
+        """One optimiser step on lists of one length: forward, loss, backward, AdamW.
+
+        Returns:
+            Milliseconds of the whole, and those of them that made tensors of the texts.
+        """
+        self.tokenising = 0.0
+        start = _now()
+        lower = self.precision != "float32"
+        dtype = getattr(torch, self.precision) if lower else None
+        with torch.autocast(self.device.type, dtype=dtype, enabled=lower):
+            loss = self._loss(lists)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return _now() - start, self.tokenising
+
+    def _loss(self, lists: Sequence[RankingList]) -> Tensor:
+        scores = [torch.tensor(ranking_list.scores or ()) for ranking_list in lists]
+        if self.collate is None:
+            texts = [[one.query for one in lists], [list(one.items) for one in lists]]
+            return self.criterion(texts, scores)
+        batch = self.collate(lists).to(self.device)
+        targets = torch.zeros(batch.item_mask.shape, device=self.device)
+        targets[batch.item_mask] = torch.cat(scores).to(self.device)
+        return self.criterion(self.module(batch), targets, batch.item_mask)
+
+    def _timed(self, call: Any) -> Any:
+        def timed(*args: Any, **keywords: Any) -> Any:
+            start = _now()
+            result = call(*args, **keywords)
+            self.tokenising += _now() - start
+            return result
+
+        return timed
+
+
+def measure_steps(spec: Mapping[str, Any]) -> dict[str, float]:
+    """Medians over the steps of one system, and its peak memory, in this process.
+
+    Args:
+        spec: `name`, `encoder`, `items`, `batch_size` (lists a step), `precision`, `device`, `threads`, `steps`.
+
+    Returns:
+        `step_ms`, `tokenise_ms` (a part of it), `pairs_per_second` (tokenising included), `peak_mib` (beyond the
+        resident model).
+    """
+    torch.manual_seed(0)
+    torch.set_num_threads(spec["threads"])
+    device, size, steps = torch.device(spec["device"]), spec["batch_size"], spec["steps"] + WARMUP
+    learner = Learner(spec["name"], spec["encoder"], device, spec["precision"])
+    lists = list(simulate(steps * size, spec["items"], seed=3))
+    meter = MemoryMeter(device)
+    times = [learner.step(lists[i * size : (i + 1) * size]) for i in range(steps)]
+    whole, tokenising = np.median(times[WARMUP:], axis=0).tolist()
+    speed = 1000 * size * spec["items"] / whole
+    return {
+        "step_ms": whole,
+        "tokenise_ms": tokenising,
+        "pairs_per_second": speed,
+        "peak_mib": meter.growth(),
+    }
+
+
+def with_ratios(rows: Sequence[Mapping[str, Any]], baselines: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows with `faster` and `leaner`: baseline -> its step over this one's, its peak over this one's."""
+    out = []
+    for row in rows:
+        same = {other["name"]: other for other in rows if all(other[key] == row[key] for key in _SETTING)}
+        others = {name: same[name] for name in baselines if name != row["name"] and name in same}
+        speed, memory = row["pairs_per_second"], max(row["peak_mib"], 1e-9)
+        faster = {name: speed / other["pairs_per_second"] for name, other in others.items()}
+        out.append(
+            {**row, "faster": faster, "leaner": {n: o["peak_mib"] / memory for n, o in others.items()}}
+        )
+    return out
+
+
+def page(found: Mapping[str, Any]) -> list[str]:
+    """Markdown lines of the content of the JSON file."""
+    baselines = [name for name in BASELINES if any(name in row["faster"] for row in found["rows"])]
+    columns = {"": "{name}", "items": "{items:d}", "lists": "{batch_size:d}", "precision": "{precision}"}
+    columns |= {"step ms": "{step_ms:,.1f}", "tokenising ms": "{tokenise_ms:,.1f}"}
+    columns |= {"pairs/s": "{pairs_per_second:,.0f}", "peak MiB": "{peak_mib:,.0f}"}
+    columns |= {f"pairs/s, {name} = 1": f"{{faster[{name}]:.2f}}x" for name in baselines}
+    columns |= {f"{name}'s peak": f"{{leaner[{name}]:.2f}}x" for name in baselines}
+    left_out = [f"Not measured: {name}, which is not installed." for name in found["left_out"]]
+    return [
+        "# Training",
+        "",
+        f"One optimiser step: tokenising, forward, loss, backward, AdamW. Encoder {found['encoder']}, all weights "
+        f"trained, the models' own dropout; medians of {found['steps']} steps on simulated lists after one that is not "
+        "counted; every line in a process of its own. Peak: memory beyond the resident model before the first step, "
+        "so it holds gradients, AdamW's moments and activations. A ratio above 1 is in favour of the line's system.",
+        "",
+        "CROSS-JEM and monoBERT learn with RPL. sentence-transformers: its CrossEncoder and its ListNetLoss (32 "
+        "pairs at a time, as monoBERT) in the same loop; its trainer's own overhead is left out, and it has no RPL.",
+        "",
+        *table(found["rows"], columns),
+        "",
+        *left_out,
+    ]
+
+
+def plot(found: Mapping[str, Any], path: Path) -> None:
+    """Pairs a second and peak memory against the number of items, at the largest batch of the first setting."""
+    size = max(row["batch_size"] for row in found["rows"])
+    precision = found["rows"][0]["precision"]
+    rows = [row for row in found["rows"] if (row["batch_size"], row["precision"]) == (size, precision)]
+    title = f"{found['provenance']['machine']}, {precision}, {size} lists a step"
+    with chart(path, title, panels=2, width=4.8, height=3.6) as panels:
+        labels = {"pairs_per_second": "pairs a second", "peak_mib": "peak memory, MiB"}
+        for axes, (key, label) in zip(panels, labels.items(), strict=True):
+            curves(axes, rows, "items", key)
+            logarithmic(axes, sorted({row["items"] for row in rows}), "items a list", label)
+        panels[0].legend(frameon=False, fontsize=7)
+
+
+def _now() -> float:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return 1000 * time.perf_counter()
+
+
+def _options() -> argparse.ArgumentParser:
+    out = parser("benchmarks.training", __doc__, "runs/training")
+    names = [*overlays(), SENTENCE_TRANSFORMERS]
+    out.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["float32"])
+    out.add_argument("--systems", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    out.add_argument("--items", type=int, nargs="+", help="items a list (default 10 30 100)")
+    out.add_argument("--batch-sizes", type=int, nargs="+", help="lists a step (default 1 8)")
+    out.add_argument("--steps", type=int, help="counted steps (default 10)")
+    out.add_argument("--measure", help=argparse.SUPPRESS)
+    return out
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
