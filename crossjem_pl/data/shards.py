@@ -122,8 +122,8 @@ class Manifest:
             raise ValueError(f"{path}: not JSON ({error})") from None
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return None
-        options, complete, shards = content["options"], content["complete"], content["shards"]
-        return cls(folder, options, complete, shards, content.get("counts", {}))
+        stored = {name: content[name] for name in ("complete", "shards", "counts") if name in content}
+        return cls(folder, content.get("options", {}), **stored)
 
     def save(self) -> None:
         """Writes the manifest, whole or not at all."""

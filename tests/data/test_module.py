@@ -102,15 +102,6 @@ def test_training_without_validation_lists() -> None:
     assert module.val_dataloader() == []
 
 
-def test_ranks_take_their_parts() -> None:
-    lists = example_lists(5)
-    parts = []
-    for rank in range(2):
-        module = attach(RankingDataModule(val=CountingSource(lists)), BM25(), rank, 2)
-        parts.append(queries(module.val_dataloader()))
-    assert parts == [["q0-0", "q0-2", "q0-4"], ["q0-1", "q0-3", "q0-0"]]
-
-
 def test_the_position_in_the_epoch_is_saved_and_restored() -> None:
     def module() -> RankingDataModule:
         return attach(RankingDataModule(train=CountingSource(example_lists(9)), batch_size=2, seed=1), BM25())
