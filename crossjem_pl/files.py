@@ -14,7 +14,6 @@ from typing import IO, BinaryIO
 __all__ = [
     "ending",
     "existing",
-    "read_chunks",
     "read_lines",
     "replacing",
     "replacing_path",
@@ -89,24 +88,6 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
                     yield number, text
         except _GZIP_ERRORS as error:
             raise ValueError(f"{path}: gzip data cut off or damaged after line {number} ({error})") from None
-
-
-def read_chunks(path: Path, size: int = 1 << 20) -> Iterator[str]:
-    """The text of a UTF-8 file, plain or gzip, in pieces of about `size` bytes. Errors as in `read_lines`."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    line = 1
-    with _open(path) as stream:
-        try:
-            while raw := stream.read(size):
-                if text := decoder.decode(raw):
-                    line += text.count("\n")
-                    yield text
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError as error:
-            bad = line + error.object[: error.start].count(b"\n")
-            raise ValueError(f"{path}, line {bad}: not UTF-8 ({error})") from None
-        except _GZIP_ERRORS as error:
-            raise ValueError(f"{path}: gzip data cut off or damaged after line {line} ({error})") from None
 
 
 @contextmanager

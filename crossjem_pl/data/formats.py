@@ -92,7 +92,7 @@ def read_lists(
 ) -> Iterator[RankingList]:
     """Streams the lists of a file, or of a folder of shards in sorted order.
 
-    Memory is bounded, but for rows that are pairs or triplets: these are grouped by query in memory.
+    Memory is bounded, but for a JSON array, which is read whole, and for pairs and triplets, which are grouped.
 
     Args:
         path: .jsonl, .ndjson or .json (JSON lines or one array), .csv or .tsv with a header line, each also with

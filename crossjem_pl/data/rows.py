@@ -10,12 +10,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossjem_pl.data.shards import shard_files
-from crossjem_pl.files import ending, existing, read_chunks, read_lines
+from crossjem_pl.files import ending, existing, read_lines
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -36,7 +35,6 @@ TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ROW_ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
 PARQUET_BATCH = 256
 
-_SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
@@ -174,7 +172,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Row]:
-    """The rows of a file, or of a folder of shards in sorted order, in bounded memory.
+    """The rows of a file, or of a folder of shards in sorted order, in bounded memory; a JSON array is read whole.
 
     CSV is quoted as spreadsheets do (RFC 4180); its delimiter is whichever of `,` `;` tab and `|` is most frequent in
     the header. TSV has no quoting: a quotation mark is a character like others, and a text cannot hold a tab.
@@ -237,10 +235,8 @@ def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
     elif kind not in JSON_ENDINGS:
         known = ", ".join(ROW_ENDINGS)
         raise ValueError(f"{path}: cannot tell the kind of file from its ending; understood: {known}")
-    elif next((text.lstrip()[0] for text in read_chunks(path, 1 << 12) if not text.isspace()), "") == "[":
-        rows = _read_array(path)
     else:
-        rows = _read_jsonl(path)
+        rows = _read_json(path)
     empty = True
     for row in rows:
         empty = False
@@ -269,9 +265,14 @@ def _json_row(path: Path, unit: str, number: int, value: Any) -> Row:
     return Row(path, unit, number, value, value.keys())
 
 
-def _read_jsonl(path: Path) -> Iterator[Row]:
+def _read_json(path: Path) -> Iterator[Row]:
     decoder = json.JSONDecoder(object_pairs_hook=_unique_keys)
+    first = True
     for number, line in read_lines(path):
+        if first and line.lstrip().startswith("["):
+            yield from _read_array(path)
+            return
+        first = False
         try:
             value = decoder.decode(line)
         except (ValueError, RecursionError) as error:
@@ -280,46 +281,13 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
 
 
 def _read_array(path: Path) -> Iterator[Row]:
-    """The rows of one JSON array, which is read piece by piece."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique_keys)
-    pieces = read_chunks(path)
-    text, at, number = "", 0, 0
-
-    def error(problem: object) -> ValueError:
-        return ValueError(f"{path}, row {number + 1}: malformed JSON array ({problem})")
-
-    def peek() -> str:
-        """The next character that is not white space, or "" at the end."""
-        nonlocal text, at
-        while (at := _SPACE.match(text, at).end()) == len(text):  # type: ignore[union-attr]
-            text, at = next(pieces, ""), 0
-            if not text:
-                return ""
-        return text[at]
-
-    mark = peek()  # the opening bracket
-    while mark != "]":
-        at += 1
-        if number == 0 and peek() == "]":
-            break
-        while True:
-            peek()
-            try:
-                value, at = decoder.raw_decode(text, at)
-                break
-            except (ValueError, RecursionError) as problem:
-                # the pieces so far may end inside the row; they are doubled, so that a long row is decoded few times
-                more = "".join(islice(pieces, 1 + (len(text) - at >> 20)))
-                if not more or isinstance(problem, RecursionError):
-                    raise error(problem) from None
-                text, at = text[at:] + more, 0
-        number += 1
+    text = "\n".join(line for _, line in read_lines(path, blank=True))
+    try:
+        values = json.loads(text, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: malformed JSON array ({error})") from None
+    for number, value in enumerate(values, 1):
         yield _json_row(path, "row", number, value)
-        if (mark := peek()) not in (",", "]"):
-            raise error(f"expected ',' or ']' after a row, got {mark or 'the end of the file'!r}")
-    at += 1
-    if peek():
-        raise error("there is something after the closing ']'")
 
 
 def _read_table(path: Path) -> Iterator[Row]:
