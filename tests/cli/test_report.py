@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crossjem_pl.cli import main
-from tests.evaluation.test_report import write_run_folder
+from tests.evaluation.run_folders import write_run_folder
 
 
 def test_report_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_bert: str) -> None:
