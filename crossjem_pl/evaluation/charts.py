@@ -74,7 +74,8 @@ class Plot:
         return base64.b64encode(svg.encode("utf-8")).decode("ascii")
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """A mean and the ends of its interval."""
 
     mean: float

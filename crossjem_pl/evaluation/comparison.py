@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,29 +40,25 @@ _TOP = 5
 """Items of each ranking that an example shows, as many as the tables of the CROSS-JEM paper."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A system's mean minus the baseline's on one metric, over the same queries.
+@dataclass(frozen=True)
+class Difference(Estimate):
+    """A system's mean minus the baseline's on one metric, over the same queries, with its 95% bootstrap interval.
 
     Args:
-        counts: queries won, tied and lost.
-        mean, low, high: of the differences per query, and the ends of the 95% bootstrap interval.
         p_randomisation, p_t: of the paired randomisation test and the paired t-test.
         p_level: of the test that the difference is within the margin to either side, `equivalence_test`.
         p_randomisation_holm, p_t_holm, p_level_holm: corrected over the systems that are compared with the baseline
             on this metric.
+        counts: queries won, tied and lost.
     """
 
-    counts: WinTieLoss
-    mean: float
-    low: float
-    high: float
     p_randomisation: float
     p_t: float
     p_level: float
     p_randomisation_holm: float
     p_t_holm: float
     p_level_holm: float
+    counts: WinTieLoss
 
     @property
     def significant(self) -> bool:
@@ -75,18 +71,11 @@ class Difference:
         return self.p_level_holm < 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class MetricResult:
+@dataclass(frozen=True)
+class MetricResult(Estimate):
     """Mean of one metric with its 95% bootstrap interval; `difference` is None for the baseline."""
 
-    mean: float
-    low: float
-    high: float
     difference: Difference | None
-
-    @property
-    def estimate(self) -> Estimate:
-        return Estimate(self.mean, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +163,27 @@ class Comparison:
         row: dict[str, object] = {"system": system.name, "baseline": system.name == self.baseline}
         for name, metric in system.metrics.items():
             row |= {name: metric.mean, f"{name} low": metric.low, f"{name} high": metric.high}
-            if metric.difference is not None:
-                figures = asdict(metric.difference) | metric.difference.counts._asdict()
-                del figures["counts"]
-                figures = {"difference" if k == "mean" else k: v for k, v in figures.items()}
-                renamed = {k: f"difference {k}" if k in ("low", "high") else k for k in figures}
-                row |= {f"{name} {renamed[k].replace('_', ' ')}": value for k, value in figures.items()}
-        summary = ("parameters", "trained_lists", "train_seconds", "machine", "seed", "relevant_from")
+            if found := metric.difference:
+                row |= {f"{name} difference": found.mean}
+                row |= {f"{name} difference {end}": getattr(found, end) for end in ("low", "high")}
+                row |= {
+                    f"{name} {key.replace('_', ' ')}": p for key, p in vars(found).items() if key[:2] == "p_"
+                }
+                row |= {f"{name} {key}": count for key, count in found.counts._asdict().items()}
         row |= {"queries": len(self.per_query), "missing queries": system.missing}
-        row |= {"unjudged queries": system.unjudged, "margin": self.margin}
-        row |= {key.replace("_", " "): system.run.summary.get(key) for key in summary}
-        row["path"] = relative(system.run.path)
-        return {
-            key: f"'{value}"
-            if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-            else value
-            for key, value in row.items()
+        row |= {
+            "unjudged queries": system.unjudged,
+            "margin": self.margin,
+            "relevant from": self.relevant_from,
         }
+        for key in ("parameters", "trained_lists", "train_seconds", "machine", "seed"):
+            row[key.replace("_", " ")] = system.run.summary.get(key)
+        row["path"] = relative(system.run.path)
+        formula = ("=", "+", "-", "@", "\t", "\r")
+        texts = {
+            key: value for key, value in row.items() if isinstance(value, str) and value.startswith(formula)
+        }
+        return row | {key: f"'{value}" for key, value in texts.items()}
 
 
 def compare_runs(
@@ -402,7 +395,7 @@ def _results(
             *map(holm, p_values),
         ]
         for i, name in enumerate(others):
-            differences[name] = Difference(win_tie_loss(columns[:, i]), *(float(row[i]) for row in figures))
+            differences[name] = Difference(*(float(row[i]) for row in figures), win_tie_loss(columns[:, i]))
     low, high = bootstrap_interval(table, seed=seed)
     return {
         name: MetricResult(float(table[:, i].mean()), float(low[i]), float(high[i]), differences.get(name))

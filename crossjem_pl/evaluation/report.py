@@ -79,7 +79,7 @@ def results_table(comparison: Comparison) -> Table:
         ]
         for metric in comparison.metrics:
             result = system.metrics[metric]
-            cells.append(str(result.estimate))
+            cells.append(str(result))
             if tested:
                 strong |= {(number, len(cells) - 1)} if result.mean >= best[metric] else set()
                 strong |= (
@@ -230,7 +230,7 @@ def _results(comparison: Comparison, missing: Sequence[Block] = ()) -> Section:
     if not tested:
         return Section("Results", tuple(blocks))
     systems, metric, means = comparison.systems, comparison.metrics[0], comparison.metrics
-    estimates = {one.name: [one.metrics[name].estimate for name in means] for one in systems}
+    estimates = {one.name: [one.metrics[name] for name in means] for one in systems}
     blocks += _figure("results", charts.draw_groups, "Mean and 95% interval", means, "metric", estimates)
     costs: dict[str, tuple[dict[str, float | None], Callable[[float], str]]] = {
         "parameters": ({one.name: one.parameters for one in systems}, parameters),
@@ -521,7 +521,7 @@ def _latency(comparison: Comparison, latency: Latency | None) -> Section:
     lists = comparison.systems[0].run.scores or {}
     items = median(len(lists[query]) for query in lists if query in comparison.qrels)
     size = min(times, key=lambda one: abs(math.log(one / items)))
-    results = {one.name: one.metrics[metric].estimate for one in comparison.systems}
+    results = {one.name: one.metrics[metric] for one in comparison.systems}
     points = {
         name: (median(times[size][ranker]), results[name])
         for name, ranker in matched.items()

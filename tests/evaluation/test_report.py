@@ -366,7 +366,7 @@ def test_lists_of_one_value_stay_together(values: list[float], expected: list[tu
     found = break_down("words", {f"q{i}": value for i, value in enumerate(values)}, per_query, "RR@10")
     assert [(one.label, one.queries) for one in found.buckets] == expected
     assert found.left_out == len(values)
-    assert found.buckets[0].means["b"] == (0.5, 0.5, 0.5)
+    assert found.buckets[0].means["b"] == Estimate(0.5, 0.5, 0.5)
 
 
 def test_many_values_fall_into_buckets_of_like_size() -> None:
