@@ -60,12 +60,21 @@ def make(request: pytest.FixtureRequest, folders: Callable[[int], Path], ranker:
     return loader
 
 
+def plain(value: Any) -> Any:
+    """The value with lists in place of tensors."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    parts = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    return value if parts is None else {name: plain(part) for name, part in parts.items()}
+
+
 def contents(batch: ListBatch) -> tuple[Any, ...]:
     assert isinstance(batch.labels, torch.Tensor)
     assert isinstance(batch.scores, torch.Tensor)
-    inputs = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in vars(batch.inputs).items()}
     numbers = batch.labels.tolist(), batch.scores.tolist(), batch.items_left_out
-    return batch.query_ids, batch.item_ids, numbers, inputs
+    return batch.query_ids, batch.item_ids, numbers, plain(batch.inputs)
 
 
 def epoch(loader: BatchLoader, number: int = 0) -> list[tuple[Any, ...]]:
