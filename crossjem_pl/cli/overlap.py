@@ -12,7 +12,6 @@ from rich.progress import track
 from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
-from crossjem_pl.data.database import Summary
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.overlap import (
     HARDLY_PAYS,
@@ -121,10 +120,10 @@ def _limit_table(report: OverlapReport) -> Cells:
             [
                 str(row.max_item_tokens),
                 f"{row.total_tokens:.2f}",
-                f"{row.union.mean:.2f}",
-                _quantiles(row.union, 0),
+                f"{row.union_tokens:.2f}",
+                _quantiles(row.union_by_list, 0),
                 f"{row.ratio:.2f}",
-                _quantiles(row.list_ratio, 2),
+                _quantiles(row.ratio_by_list, 2),
                 f"{row.cut_items / (row.lists * row.mean_items):.1%}",
                 *known,
             ]
@@ -143,18 +142,18 @@ def _growth(row: OverlapRow) -> list[str]:
         f"all ({row.mean_items:.1f})" if row.items is None else str(row.items),
         f"{row.lists:,}",
         f"{row.total_tokens:.1f}",
-        f"{row.union.mean:.1f}",
+        f"{row.union_tokens:.1f}",
         f"{row.ratio:.2f}",
         f"{row.passes:.2f}",
         f"{row.split_lists / row.lists:.1%}",
         f"{row.speedup:.1f}",
-        _quantiles(row.list_speedup, 1),
+        _quantiles(row.speedup_by_list, 1),
         f"{row.paper_speedup:.1f}",
     ]
 
 
-def _quantiles(summary: Summary, decimals: int) -> str:
-    return " / ".join(f"{value:.{decimals}f}" for value in (summary.p5, summary.p50, summary.p95))
+def _quantiles(by_list: list[float], decimals: int) -> str:
+    return " / ".join(f"{value:.{decimals}f}" for value in by_list)
 
 
 def _markdown(cells: Cells) -> str:
@@ -163,21 +162,16 @@ def _markdown(cells: Cells) -> str:
 
 
 def _method(report: OverlapReport) -> tuple[str, ...]:
-    """How to read the numbers, one paragraph each."""
+    """How to read the numbers, one paragraph each; docs/checking.md has more."""
     shape = report.shape
     return (
         "m: summed lengths of a list's items in tokens, items cut to L; N_u: how many of these tokens are "
         "distinct; both are means over lists. Row N takes the first N items of every list that has as many.",
-        f"Speed-up: operations of monoBERT, one pass of query + item + 3 tokens a pair, over those of CROSS-JEM, "
-        f"passes of query + 2 + union with at most {report.max_items_per_pass} items and L_u = "
-        f"{report.max_union_tokens} union tokens. A layer costs (8 d² + {6 if shape.gated else 4} d f) T + 4 d T² "
-        f"for T tokens, d = {shape.width}, f = {shape.feed_forward}. Padding, tokenisation and the scoring head are "
-        "not in it.",
-        "Paper's estimate: section 5.2 counts the squares of query + item and query + union lengths, as if "
-        "attention were all of the cost. For short sequences most of the cost is linear in the tokens, so its "
-        "speed-up is too low.",
-        f"Rules: below 1 the joint pass costs more, below {HARDLY_PAYS:g} it hardly pays, "
-        f"from {PAYS_WELL:g} on it pays well.",
+        "Speed-up: operations of the layers of monoBERT, one pass a pair, over those of CROSS-JEM, with at most "
+        f"{report.max_items_per_pass} items and {report.max_union_tokens} union tokens a pass; a layer costs "
+        f"(8 d² + {6 if shape.gated else 4} d f) T + 4 d T² for T tokens, d = {shape.width}, f = {shape.feed_forward}. "
+        "The paper's estimate (section 5.2) counts the squares of the lengths alone, so it is too low for short ones.",
+        f"Below {HARDLY_PAYS:g} a joint pass hardly pays, from {PAYS_WELL:g} on it pays well.",
     )
 
 

@@ -21,14 +21,10 @@ __all__ = [
     "PAPER",
     "PAYS_WELL",
     "EncoderShape",
-    "Overlap",
     "OverlapReport",
     "OverlapRow",
     "encoder_shape",
-    "joint_lengths",
     "measure_overlap",
-    "overlap_statistics",
-    "pair_lengths",
     "paper_cost",
     "prefix_unions",
 ]
@@ -47,6 +43,13 @@ _TABLES = {
     "measured": "max_item_tokens INT, n INT, items INT, cut INT, total INT, distinct_tokens INT, passes INT, "
     "pairs DOUBLE, joint DOUBLE, paper_pairs DOUBLE, paper_joint DOUBLE",
 }
+_BY_LIST = "[0.05, 0.5, 0.95]"
+_ROW = (
+    "max_item_tokens, n, count(*), avg(items), sum(cut)::BIGINT, avg(total), avg(distinct_tokens), "
+    f"quantile_disc(distinct_tokens, {_BY_LIST}), sum(total) / sum(distinct_tokens), "
+    f"quantile_disc(total / distinct_tokens, {_BY_LIST}), avg(passes), count(*) FILTER (passes > 1), "
+    f"sum(pairs) / sum(joint), quantile_disc(pairs / joint, {_BY_LIST}), sum(paper_pairs) / sum(paper_joint)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +93,6 @@ def encoder_shape(name: str) -> EncoderShape:
     return EncoderShape(int(width), int(inner), int(layers), config.model_type in _GATED)
 
 
-def pair_lengths(query: int, items: Ints) -> Ints:
-    """int64 [items]: lengths of monoBERT's `[CLS] query [SEP] item [SEP]`."""
-    return items + (query + 3)
-
-
-def joint_lengths(query: int, unions: Ints) -> Ints:
-    """int64 [passes]: lengths of CROSS-JEM's `[CLS] query [SEP] union`."""
-    return unions + (query + 2)
-
-
 def paper_cost(query: int, others: Ints) -> float:
     """The sum over sequences of (L_q + L)^2: a layer's cost in section 5.2 of the paper.
 
@@ -111,55 +104,15 @@ def paper_cost(query: int, others: Ints) -> float:
     return float(((np.asarray(others, dtype=np.float64) + query) ** 2).sum())
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """The statistics of the paper's appendix G and Table 8b.
-
-    Args:
-        lists: how many lists were counted.
-        items: mean number of items.
-        total_tokens: m, the mean over lists of the summed item lengths in tokens.
-        union_tokens: N_u, the mean size of the union of the item tokens.
-    """
-
-    lists: int
-    items: float
-    total_tokens: float
-    union_tokens: float
-
-    @property
-    def ratio(self) -> float:
-        """m / N_u: how many times smaller the union is."""
-        return self.total_tokens / self.union_tokens
-
-    def __str__(self) -> str:
-        return (
-            f"token overlap of {self.lists} lists, {self.items:.0f} items each: m = {self.total_tokens:.1f} item "
-            f"tokens, N_u = {self.union_tokens:.1f} distinct, ratio {self.ratio:.2f} "
-            "(the paper's sponsored search log: 498, 94, about 5)"
-        )
-
-
-def overlap_statistics(
-    lists: Sequence[RankingList], tokenizer: ShortTextTokenizer, max_item_tokens: int = 32
-) -> Overlap:
-    """Token overlap of `lists`, items cut to `max_item_tokens` (the L of Table 8b)."""
-    if not lists:
-        raise ValueError("no lists to count")
-    tokens = [tokenizer.encode(ranking_list.items, max_item_tokens).tokens.values for ranking_list in lists]
-    total, union = sum(map(len, tokens)), sum(len(np.unique(of_list)) for of_list in tokens)
-    return Overlap(len(lists), sum(map(len, lists)) / len(lists), total / len(lists), union / len(lists))
-
-
 def prefix_unions(items: Ragged) -> Ints:
     """int64 [items]: how many distinct tokens the first 1, 2, ... items have together."""
     first_seen = np.unique(items.values, return_index=True)[1]
     return np.cumsum(np.bincount(items.row_of[first_seen], minlength=len(items.lengths)))
 
 
-@dataclass(frozen=True)
-class OverlapRow:
-    """One item limit and one number of items.
+class OverlapRow(NamedTuple):
+    """One item limit and one number of items. `by_list` is (p5, p50, p95) over lists, each the smallest value that
+    reaches its share of the lists.
 
     Args:
         max_item_tokens: L, to which each item was cut.
@@ -168,13 +121,15 @@ class OverlapRow:
         mean_items: mean number of items.
         cut_items: items that lost tokens to the limit.
         total_tokens: m, the mean over lists of the summed item lengths.
+        union_tokens: N_u, the mean number of distinct item tokens of a list.
+        union_by_list: the same list by list.
+        ratio: m / N_u, of the means.
+        ratio_by_list: the same list by list.
         passes: mean number of passes.
         split_lists: lists that need more than one pass.
         speedup: operations of monoBERT on all lists over those of CROSS-JEM (`EncoderShape.flops`).
+        speedup_by_list: the same list by list.
         paper_speedup: the same by the paper's estimate (`paper_cost`).
-        union: N_u is its mean; distinct item tokens of a list.
-        list_ratio: m / N_u list by list.
-        list_speedup: the speed-up list by list.
     """
 
     max_item_tokens: int
@@ -183,18 +138,15 @@ class OverlapRow:
     mean_items: float
     cut_items: int
     total_tokens: float
+    union_tokens: float
+    union_by_list: list[float]
+    ratio: float
+    ratio_by_list: list[float]
     passes: float
     split_lists: int
     speedup: float
+    speedup_by_list: list[float]
     paper_speedup: float
-    union: Summary
-    list_ratio: Summary
-    list_speedup: Summary
-
-    @property
-    def ratio(self) -> float:
-        """m / N_u, of the means."""
-        return self.total_tokens / self.union.mean
 
 
 class GrowthPoint(NamedTuple):
@@ -261,8 +213,7 @@ class OverlapReport:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values, with the paper's figures beside."""
         found = asdict(self)
-        for row, values in zip(self.rows, found["rows"], strict=True):
-            values["ratio"] = row.ratio
+        found["rows"] = [row._asdict() for row in self.rows]
         found["curve"] = [point._asdict() for point in self.curve]
         found["verdict"] = self.verdict
         found["rules"] = {"hardly_pays_below": HARDLY_PAYS, "pays_well_from": PAYS_WELL}
@@ -284,7 +235,7 @@ def measure_overlap(
     max_items_per_pass: int = 100,
     max_union_tokens: int = 262,
 ) -> OverlapReport:
-    """Counts the token overlap of a stream of lists, in memory that does not grow with it.
+    """Counts the token overlap of a stream of lists; a list takes a few numbers for each limit, on the disk.
 
     Args:
         lists: the lists; read once.
@@ -333,8 +284,8 @@ def measure_overlap(
                     last = len(some.lengths) - 1
                     of_passes = _pass_unions(some, unions[last], max_items_per_pass, max_union_tokens)
                     costs = (
-                        shape.flops(pair_lengths(length, some.lengths)),
-                        shape.flops(joint_lengths(length, of_passes)),
+                        shape.flops(some.lengths + (length + 3)),  # [CLS] query [SEP] item [SEP]
+                        shape.flops(of_passes + (length + 2)),  # [CLS] query [SEP] union
                         paper_cost(length, some.lengths),
                         paper_cost(length, of_passes),
                     )
@@ -347,7 +298,9 @@ def measure_overlap(
         query_tokens = database.summary("tokens", "queries")
         if query_tokens is None:
             raise ValueError("no lists to count")
-        rows = [_row(database, limit, n) for limit in limits for n in (*sizes, None)]
+        rows = database.rows(
+            f"SELECT {_ROW} FROM measured GROUP BY max_item_tokens, n ORDER BY ALL NULLS LAST"
+        )
         ratios = database.rows(
             "SELECT round(total / distinct_tokens, 2) AS ratio, count(*) FROM measured "
             f"WHERE n IS NULL AND max_item_tokens = {limits[-1]} GROUP BY ratio ORDER BY ratio"
@@ -360,7 +313,7 @@ def measure_overlap(
             max_union_tokens=max_union_tokens,
             query_tokens=query_tokens,
             cut_queries=cut_queries,
-            rows=tuple(row for row in rows if row is not None),
+            rows=tuple(OverlapRow(*row) for row in rows),
             curve=tuple(
                 GrowthPoint(n, int(found), total / found, union / found)
                 for n, (found, total, union) in curve.items()
@@ -368,23 +321,6 @@ def measure_overlap(
             ),
             ratios=tuple(ratios),
         )
-
-
-def _row(database: Database, limit: int, n: int | None) -> OverlapRow | None:
-    """None where no list has as many items."""
-    of_row = f"measured WHERE max_item_tokens = {limit} AND n {'IS NULL' if n is None else f'= {n}'}"
-    lists, items, cut, total, passes, split, faster, faster_on_paper = database.row(
-        "SELECT count(*), avg(items), sum(cut)::BIGINT, avg(total), avg(passes), count(*) FILTER (passes > 1), "
-        f"sum(pairs) / sum(joint), sum(paper_pairs) / sum(paper_joint) FROM {of_row}"
-    )
-    union = database.summary("distinct_tokens", of_row)
-    ratio = database.summary("total / distinct_tokens", of_row)
-    speedup = database.summary("pairs / joint", of_row)
-    if union is None or ratio is None or speedup is None:
-        return None
-    return OverlapRow(
-        limit, n, lists, items, cut, total, passes, split, faster, faster_on_paper, union, ratio, speedup
-    )
 
 
 def _pass_unions(tokens: Ragged, union: int, max_items: int, max_union: int) -> Ints:

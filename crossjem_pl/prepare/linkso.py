@@ -13,15 +13,23 @@ TAG_valid_qid.txt is not read: LinkSO's validation questions are its test questi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from crossjem_pl.data.rows import parse_number
 from crossjem_pl.files import existing, read_lines
-from crossjem_pl.hashing import fraction
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.output import Track, Written, fingerprint, finished, one_line, untracked, write_part
+from crossjem_pl.prepare.output import (
+    Track,
+    Written,
+    fingerprint,
+    judged_list,
+    one_line,
+    untracked,
+    write_splits,
+)
 
 __all__ = ["DEV_FRACTION", "TAGS", "prepare_linkso"]
 
@@ -33,14 +41,16 @@ SENTENCES = {
     "lists_without_positive": "lists without a duplicate among their candidates (kept)",
     "untitled_items": "candidates left out, they have no title or no line in qid2all",
     "untitled_queries": "questions left out, they have no title or no line in qid2all",
-    "without_candidates": "questions of the split left out, they have no candidates with a title",
+    "empty_lists": "questions of the split left out, they have no candidates with a title",
 }
 
 
-class _Candidate(NamedTuple):
-    item: str
-    score: float
-    label: float
+class _Tag(NamedTuple):
+    """What the files of a tag hold: candidates and labels by question, best first; titles; ids of the splits."""
+
+    candidates: dict[str, dict[str, float]]
+    titles: dict[str, str]
+    ids: dict[str, list[str]]
 
 
 def prepare_linkso(
@@ -70,28 +80,22 @@ def prepare_linkso(
     """
     if not tags or len(set(tags)) != len(tags):
         raise ValueError(f"tags must be distinct and at least one, got {list(tags)}")
-    if not 0 <= dev_fraction < 1:
-        raise ValueError(f"dev_fraction must be in [0, 1), got {dev_fraction:g}")
-    existing(folder, "LinkSO folder")
-    files = {tag: _files(folder, tag) for tag in tags}
+    files = {tag: _files(existing(folder, "LinkSO folder"), tag) for tag in tags}
     source = {tag: [fingerprint(path) for path in of_tag.values()] for tag, of_tag in files.items()}
-    made_of = {"command": "sodq", "source": source, "dev_fraction": dev_fraction}
-    lists: dict[str, list[RankingList]] = {split: [] for split in ("train", "dev", "test")}
-    counts: dict[str, Counter[str]] = {split: Counter() for split in lists}
-    for tag, of_tag in files.items():
-        candidates = _candidates(of_tag["cosidf"])
-        splits = _splits(of_tag["train_qid"], of_tag["test_qid"], dev_fraction)
-        wanted = {candidate.item for group in candidates.values() for candidate in group}.union(
-            *splits.values()
-        )
-        titles = _titles(track(read_lines(of_tag["qid2all"]), tag, None), of_tag["qid2all"], wanted)
-        for split, ids in splits.items():
-            made = (_list(tag, i, candidates.get(i, ()), titles, counts[split]) for i in ids)
-            lists[split] += [ranking_list for ranking_list in made if ranking_list is not None]
-    for split, of_split in lists.items():
-        if split != "dev" or dev_fraction:
-            before = finished(out, split, made_of, SENTENCES)
-            yield before or write_part(out, split, made_of, of_split, counts[split], SENTENCES)
+    content = cache(lambda tag: _read(files[tag], track))
+
+    def lists(split: str, counts: Counter[str]) -> Iterator[tuple[str, RankingList]]:
+        for tag in tags:
+            candidates, titles, ids = content(tag)
+            for identifier in ids[split]:
+                labels = candidates.get(identifier, {})
+                query_id, query = f"{tag}-{identifier}", titles.get(identifier)
+                ranking_list = judged_list(query_id, query, list(labels), titles, labels, counts)
+                if ranking_list is not None:
+                    yield identifier, ranking_list
+
+    splits = {split: partial(lists, split) for split in ("train", "test")}
+    return write_splits(out, "sodq", source, splits, dev_fraction, SENTENCES)
 
 
 def _files(folder: Path, tag: str) -> dict[str, Path]:
@@ -109,20 +113,28 @@ def _files(folder: Path, tag: str) -> dict[str, Path]:
     )
 
 
-def _splits(train: Path, test: Path, dev_fraction: float) -> dict[str, list[str]]:
-    """Question ids of each split, in the order of the file."""
-    of_train, of_test = _ids(train), _ids(test)
-    for identifier in of_train.keys() & of_test.keys():
+def _read(files: Mapping[str, Path], track: Track) -> _Tag:
+    candidates = _candidates(files["cosidf"])
+    train, test = _ids(files["train_qid"]), _ids(files["test_qid"])
+    for identifier in train.keys() & test.keys():
         raise ValueError(
-            f"{train}, line {of_train[identifier]}: question {identifier!r} is in {test.name} as well, line "
-            f"{of_test[identifier]}"
+            f"{files['train_qid']}, line {train[identifier]}: question {identifier!r} is in {files['test_qid'].name} "
+            f"as well, line {test[identifier]}"
         )
-    dev = {identifier for identifier in of_train if fraction(identifier, "dev") < dev_fraction}
-    return {
-        "train": [i for i in of_train if i not in dev],
-        "dev": [i for i in of_train if i in dev],
-        "test": list(of_test),
-    }
+    wanted = {item for labels in candidates.values() for item in labels}.union(train, test)
+    titles: dict[str, str] = {}
+    path = files["qid2all"]
+    for number, line in track(read_lines(path), path.name, None):
+        identifier, tab, rest = line.partition("\t")
+        if not tab:
+            raise ValueError(
+                f"{path}, line {number}: expected question id, title, body and answer between tabs; found no tab"
+            )
+        if identifier in wanted:
+            if identifier in titles:
+                raise ValueError(f"{path}, line {number}: question {identifier!r} occurs before")
+            titles[identifier] = one_line(rest.partition("\t")[0])
+    return _Tag(candidates, titles, {"train": list(train), "test": list(test)})
 
 
 def _ids(path: Path) -> dict[str, int]:
@@ -142,18 +154,17 @@ def _ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _candidates(path: Path) -> dict[str, list[_Candidate]]:
-    """Candidates by question, the highest cosine first, equal ones as the lines stand.
+def _candidates(path: Path) -> dict[str, dict[str, float]]:
+    """Labels by question and candidate, the highest cosine first, equal ones as the lines stand.
 
     The header may have its columns in another order, in capitals or with blanks around them, or be missing.
     """
     order: Sequence[int] = range(len(_HEADER))
-    candidates: dict[str, list[_Candidate]] = {}
-    lines: dict[tuple[str, str], int] = {}
+    candidates: dict[str, dict[str, tuple[float, float, int]]] = {}
     for number, line in read_lines(path):
         fields = [text.strip() for text in line.split("\t")]
         names = [name.lower() for name in fields]
-        if not lines and {*_HEADER} <= {*names}:
+        if not candidates and {*_HEADER} <= {*names}:
             order = [names.index(name) for name in _HEADER]
             continue
         if len(fields) <= max(order):
@@ -164,51 +175,15 @@ def _candidates(path: Path) -> dict[str, list[_Candidate]]:
         score, label = map(parse_number, texts)
         if score is None or label is None:
             raise ValueError(f"{path}, line {number}: expected numbers as score and label, got {texts}")
-        before = lines.setdefault((query, item), number)
-        if before != number:
+        of_query = candidates.setdefault(query, {})
+        if item in of_query:
             raise ValueError(
-                f"{path}, line {number}: question {query!r} has candidate {item!r} before, on line {before}"
+                f"{path}, line {number}: question {query!r} has candidate {item!r} before, on line {of_query[item][2]}"
             )
-        candidates.setdefault(query, []).append(_Candidate(item, score, label))
+        of_query[item] = (-score, label, number)
     if not candidates:
         raise ValueError(f"{path}: the file has no candidates")
-    for group in candidates.values():
-        group.sort(key=lambda candidate: -candidate.score)
-    return candidates
-
-
-def _titles(lines: Iterable[tuple[int, str]], path: Path, wanted: Collection[str]) -> dict[str, str]:
-    """One-line titles of the wanted questions, blank ones too."""
-    titles: dict[str, str] = {}
-    for number, line in lines:
-        identifier, tab, rest = line.partition("\t")
-        if not tab:
-            raise ValueError(
-                f"{path}, line {number}: expected question id, title, body and answer between tabs; found no tab"
-            )
-        if identifier in wanted:
-            if identifier in titles:
-                raise ValueError(f"{path}, line {number}: question {identifier!r} occurs before")
-            titles[identifier] = one_line(rest.partition("\t")[0])
-    return titles
-
-
-def _list(
-    tag: str,
-    identifier: str,
-    candidates: Sequence[_Candidate],
-    titles: Mapping[str, str],
-    counts: Counter[str],
-) -> RankingList | None:
-    if not titles.get(identifier):
-        counts["untitled_queries"] += 1
-        return None
-    kept = [candidate for candidate in candidates if titles.get(candidate.item)]
-    counts["untitled_items"] += len(candidates) - len(kept)
-    if not kept:
-        counts["without_candidates"] += 1
-        return None
-    ids, _, labels = zip(*kept, strict=True)
-    return RankingList(
-        f"{tag}-{identifier}", titles[identifier], ids, tuple(titles[item] for item in ids), labels
-    )
+    return {
+        query: {item: of_query[item][1] for item in sorted(of_query, key=lambda item: of_query[item][0])}
+        for query, of_query in candidates.items()
+    }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from crossjem_pl.data.shards import Manifest, ShardWriter
+from crossjem_pl.hashing import fraction
 from crossjem_pl.lists import RankingList
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "Written",
     "fingerprint",
     "finished",
+    "judged_list",
     "one_line",
     "untracked",
     "write_part",
+    "write_splits",
 ]
 
 LISTS_PER_SHARD = 10_000
@@ -141,3 +144,73 @@ def write_part(
     writer.manifest.counts.update(counts)
     writer.close()
     return Written(folder, counts, sentences)
+
+
+def write_splits(
+    out: Path,
+    command: str,
+    source: Any,
+    splits: Mapping[str, Callable[[Counter[str]], Iterable[tuple[str, RankingList]]]],
+    dev_fraction: float,
+    sentences: Mapping[str, str],
+) -> Iterator[Written]:
+    """Writes train, dev and test of a dataset whose lists fit into the memory, those that there are.
+
+    Args:
+        out: the folder to fill.
+        command: the name of the command, and
+        source: what the lists are made from, plain JSON values; both for the manifest.
+        splits: makes the lists of a split, counts on the way, and gives each list with the text whose hash decides
+            between train and dev: lists of one text stay together.
+        dev_fraction: dev is this part of train; 0: dev is a split of its own, if there is one.
+        sentences: see `Written`.
+
+    Yields:
+        An account of each part.
+
+    Raises:
+        ValueError: `dev_fraction` is outside [0, 1); otherwise as `write_part`, and what `splits` raise.
+    """
+    if not 0 <= dev_fraction < 1:
+        raise ValueError(f"dev_fraction must be in [0, 1), got {dev_fraction:g}")
+    made_of = {"command": command, "source": source, "dev_fraction": dev_fraction}
+    for split, make in splits.items():
+        names = ("train", "dev") if split == "train" and dev_fraction else (split,)
+        before = [finished(out, name, made_of, sentences) for name in names]
+        if all(before):
+            yield from (part for part in before if part is not None)
+            continue
+        counts: Counter[str] = Counter()
+        lists = list(make(counts))
+        in_dev = [len(names) > 1 and fraction(key, "dev") < dev_fraction for key, _ in lists]
+        for name in names:
+            part = (
+                ranking_list
+                for (_, ranking_list), dev in zip(lists, in_dev, strict=True)
+                if dev == (name != split)
+            )
+            yield write_part(out, name, made_of, part, counts if name == split else Counter(), sentences)
+
+
+def judged_list(
+    query_id: str,
+    query: str | None,
+    candidates: Sequence[str],
+    texts: Mapping[str, str],
+    grades: Mapping[str, float],
+    counts: Counter[str],
+) -> RankingList | None:
+    """A list of the candidates that have a text, in their order; None if the query or all of them have none.
+
+    Unjudged candidates have label 0. Counts `untitled_queries`, `untitled_items` and `empty_lists`.
+    """
+    kept = [item for item in candidates if texts.get(item)]
+    if not query:
+        counts["untitled_queries"] += 1
+        return None
+    counts["untitled_items"] += len(candidates) - len(kept)
+    if not kept:
+        counts["empty_lists"] += 1
+        return None
+    labels = tuple(float(grades.get(item, 0)) for item in kept)
+    return RankingList(query_id, query, tuple(kept), tuple(texts[item] for item in kept), labels)

@@ -15,15 +15,23 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from crossjem_pl.data.formats import ListReader, ReadCounts
+from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import ROW_ENDINGS, Row, column_names, read_rows
 from crossjem_pl.files import ending, existing
-from crossjem_pl.hashing import fraction
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.linkso import DEV_FRACTION
-from crossjem_pl.prepare.output import Track, Written, fingerprint, finished, one_line, untracked, write_part
+from crossjem_pl.prepare.output import (
+    Track,
+    Written,
+    fingerprint,
+    judged_list,
+    one_line,
+    untracked,
+    write_splits,
+)
 
 __all__ = ["dataset_folder", "prepare_reranking"]
 
@@ -31,12 +39,11 @@ _SPLITS = {"train": "train", "validation": "dev", "valid": "dev", "val": "dev", 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _ROWS = ("query", "positive", "negative")
 SENTENCES = {
-    "blank_queries": "query texts left out, they are blank",
-    "blank_items": "items left out, their text is blank",
+    "untitled_queries": "queries left out, they have no text",
+    "untitled_items": "items left out, they have no text",
+    "empty_lists": "queries left out, none of their candidates has a text",
     "both": "texts that a row has as positive and as negative, kept as positive",
     "one_sided": "queries left out, they have no positive or no negative (as MTEB's evaluator does)",
-    "unknown_queries": "judged queries left out, they have no text",
-    "unknown_items": "items left out, the corpus has no such text",
     "merged_items": "items merged, exact repeats inside their list",
     "merged_queries": "query texts merged, exact repeats inside their row",
     "repeated_queries": "lists repeat the query text of an earlier one; their ids end in -2, -3, ...",
@@ -91,8 +98,6 @@ def prepare_reranking(
         FileNotFoundError: no such folder.
         ValueError: no split, rows of another layout, or a malformed row (names file, line and field).
     """
-    if dev_fraction is not None and not 0 <= dev_fraction < 1:
-        raise ValueError(f"dev_fraction must be in [0, 1), got {dev_fraction:g}")
     splits, tables = _files(existing(folder, "folder of the dataset"))
     if dev_fraction is None:
         dev_fraction = DEV_FRACTION if "train" in splits and "dev" not in splits else 0.0
@@ -100,27 +105,15 @@ def prepare_reranking(
         raise ValueError(f"{folder}: there is no train split to take a dev split from")
     elif dev_fraction:
         splits.pop("dev", None)
+    source = [fingerprint(file) for group in (splits | tables).values() for file in group]
+    makers = {}
     for split in [split for split in ("train", "dev", "test") if split in splits]:
-        share = dev_fraction if split == "train" else 0.0
-        for name, low, high in (("dev", 0.0, share), (split, share, 1.0)):
-            if low == high:
-                continue
-            files = [*splits[split], *(file for group in tables.values() for file in group)]
-            made_of = {
-                "command": command,
-                "source": [fingerprint(file) for file in files],
-                "from": low,
-                "to": high,
-            }
-            counts: Counter[str] = Counter()
-            before = finished(out, name, made_of, SENTENCES)
-            if before is None:
-                if tables:
-                    lists = _judged_lists(splits[split], _of_split(tables, split, folder), low, high, counts)
-                else:
-                    lists = _row_lists(splits[split], low, high, counts)
-                before = write_part(out, name, made_of, track(lists, name, None), counts, SENTENCES)
-            yield before
+        files = track(splits[split], split, len(splits[split]))
+        if tables:
+            makers[split] = partial(_judged_lists, files, _of_split(tables, split, folder))
+        else:
+            makers[split] = partial(_row_lists, files)
+    return write_splits(out, command, source, makers, dev_fraction, SENTENCES)
 
 
 def _files(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
@@ -173,38 +166,35 @@ def _split(file: Path, folder: Path) -> str | None:
     return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
-def _row_lists(files: Iterable[Path], low: float, high: float, counts: Counter[str]) -> Iterator[RankingList]:
-    """Lists of the rows whose first query text hashes into [low, high)."""
-    merged = ReadCounts()
-    reader = ListReader("mteb", counts=merged)
+def _row_lists(files: Iterable[Path], counts: Counter[str]) -> Iterator[tuple[str, RankingList]]:
+    """The lists of rows, each with the first query text of its row: paraphrases stay together."""
+    reader = ListReader("mteb")
     seen: dict[str, str] = {}
-    for file in files:
-        for row in read_rows(file):
-            texts = {field: _texts(row, field) for field in _ROWS}
-            if not low <= fraction(next(iter(texts["query"]), ""), "dev") < high:
-                continue
-            for name, field in (
-                ("blank_queries", "query"),
-                ("blank_items", "positive"),
-                ("blank_items", "negative"),
-            ):
-                counts[name] += texts[field].count("")
-                texts[field] = [text for text in texts[field] if text]
-            both = {*texts["positive"]} & {*texts["negative"]}
-            counts["both"] += len(both)
-            texts["negative"] = [text for text in texts["negative"] if text not in both]
-            if not texts["query"]:
-                continue
-            if not (texts["positive"] and texts["negative"]):
-                counts["one_sided"] += 1
-                continue
-            for ranking_list in reader.lists(replace(row, values={**row.values, **texts})):
-                before = seen.setdefault(ranking_list.query_id, row.where)
-                if before != row.where:
-                    raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
-                yield ranking_list
+    for row in (row for file in files for row in read_rows(file)):
+        texts = {field: _texts(row, field) for field in _ROWS}
+        key = next(iter(texts["query"]), "")
+        for name, field in (
+            ("untitled_queries", "query"),
+            ("untitled_items", "positive"),
+            ("untitled_items", "negative"),
+        ):
+            counts[name] += texts[field].count("")
+            texts[field] = [text for text in texts[field] if text]
+        both = {*texts["positive"]} & {*texts["negative"]}
+        counts["both"] += len(both)
+        texts["negative"] = [text for text in texts["negative"] if text not in both]
+        if not texts["query"]:
+            continue
+        if not (texts["positive"] and texts["negative"]):
+            counts["one_sided"] += 1
+            continue
+        for ranking_list in reader.lists(replace(row, values={**row.values, **texts})):
+            before = seen.setdefault(ranking_list.query_id, row.where)
+            if before != row.where:
+                raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
+            yield key, ranking_list
     for name in ("merged_items", "merged_queries", "repeated_queries"):
-        counts[name] += getattr(merged, name)
+        counts[name] += getattr(reader.counts, name)
 
 
 def _texts(row: Row, field: str) -> list[str]:
@@ -225,10 +215,10 @@ def _of_split(tables: Mapping[str, Sequence[Path]], split: str, folder: Path) ->
 
 
 def _judged_lists(
-    qrels: Iterable[Path], tables: Mapping[str, Sequence[Path]], low: float, high: float, counts: Counter[str]
-) -> Iterator[RankingList]:
-    """Lists of the judged queries whose text hashes into [low, high): the candidates of `top_ranked`, or else all
-    judged items. Memory holds the texts of the candidates, not the corpus."""
+    qrels: Iterable[Path], tables: Mapping[str, Sequence[Path]], counts: Counter[str]
+) -> Iterator[tuple[str, RankingList]]:
+    """Lists of the judged queries: the candidates of `top_ranked`, or else all judged items, in the order of their ids.
+    Memory holds the texts of the candidates, not the corpus."""
     grades: dict[str, dict[str, float]] = {}
     for row in (row for file in qrels for row in read_rows(file)):
         of_query = grades.setdefault(row.identifier("query-id"), {})
@@ -246,20 +236,14 @@ def _judged_lists(
     queries = _by_id(tables["queries"], candidates)
     items = _by_id(tables["corpus"], {item for of_query in candidates.values() for item in of_query})
     for query_id, ids in candidates.items():
-        query = queries.get(query_id)
-        if not low <= fraction(query or "", "dev") < high:
+        ranking_list = judged_list(query_id, queries.get(query_id), ids, items, grades[query_id], counts)
+        if ranking_list is None:
             continue
-        if not query:
-            counts["unknown_queries" if query is None else "blank_queries"] += 1
-            continue
-        kept = [item for item in ids if items.get(item)]
-        blank = sum(item in items for item in ids) - len(kept)
-        counts.update(blank_items=blank, unknown_items=len(ids) - len(kept) - blank)
-        labels = tuple(grades[query_id].get(item, 0.0) for item in kept)
-        if not any(label > 0 for label in labels) or all(label > 0 for label in labels):
+        labels = ranking_list.labels or ()
+        if max(labels) <= 0 or min(labels) > 0:
             counts["one_sided"] += 1
-            continue
-        yield RankingList(query_id, query, tuple(kept), tuple(items[item] for item in kept), labels)
+        else:
+            yield ranking_list.query, ranking_list
 
 
 def _by_id(files: Iterable[Path], wanted: Collection[str]) -> dict[str, str]:

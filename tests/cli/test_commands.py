@@ -109,7 +109,7 @@ def test_mistakes_are_named(
 def test_simulate_writes_three_splits(
     tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = ["--lists", "6", "--items", "20", "--held-out", "3", "--tokenizer", tiny_bert]
+    sizes = ["--lists", "6", "--items", "20", "--held-out", "3"]
     assert main(["simulate", *sizes, "--out", str(tmp_path)]) == 0
     assert "ratio" in capsys.readouterr().out
     counts = {

@@ -11,44 +11,37 @@ from crossjem_pl.data.simulator import SPLITS, simulate
 from crossjem_pl.data.sources import ShardSource
 
 
-def command(out: Path, tokenizer: str, **options: int) -> list[str]:
+def command(out: Path, **options: int) -> list[str]:
     sizes = {"lists": 11, "items": 8, "held-out": 3, "shard-size": 4, "seed": 2, **options}
     arguments = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
-    return ["simulate", *arguments, "--out", str(out), "--tokenizer", tokenizer]
+    return ["simulate", *arguments, "--out", str(out)]
 
 
-def test_each_split_is_a_folder_of_shards(
-    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(tmp_path, tiny_bert)) == 0
+def test_each_split_is_a_folder_of_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path)) == 0
     out = capsys.readouterr().out
     assert "train: 11 lists in 3 shards" in out
-    assert "ratio" in out
     for split, count in zip(SPLITS, (11, 3, 3), strict=True):
         expected = list(simulate(count, 8, seed=2, split=split))
         assert list(ShardSource(split).read(tmp_path)) == expected
 
 
-def test_a_second_call_keeps_what_is_there(
-    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(tmp_path, tiny_bert)) == 0
+def test_a_second_call_keeps_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path)) == 0
     second = tmp_path / "train" / "000001.parquet"
     content, kept = second.read_bytes(), (tmp_path / "train" / "000000.parquet").stat()
     second.unlink()
     capsys.readouterr()
-    assert main(command(tmp_path, tiny_bert)) == 0
+    assert main(command(tmp_path)) == 0
     assert "train: 11 lists in 3 shards, 2 of them from before" in capsys.readouterr().out
     assert second.read_bytes() == content
     assert (tmp_path / "train" / "000000.parquet").stat().st_mtime_ns == kept.st_mtime_ns
 
 
 @pytest.mark.parametrize("option", ["lists", "items", "seed", "shard-size"])
-def test_other_options_are_refused(
-    option: str, tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(tmp_path, tiny_bert)) == 0
-    assert main(command(tmp_path, tiny_bert, **{option: 5})) == 2
+def test_other_options_are_refused(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path)) == 0
+    assert main(command(tmp_path, **{option: 5})) == 2
     error = capsys.readouterr().err
     assert f"{tmp_path / 'train'}: its shards were made with " in error
     assert option.replace("shard-size", "lists_per_shard") in error

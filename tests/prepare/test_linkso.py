@@ -63,7 +63,7 @@ def test_splits_titles_and_counts(tmp_path: Path) -> None:
     ]
     assert [one.query_id for one in lists(tmp_path / "out" / "test.parquet")] == ["java-3", "java-7"]
     train, test = written["train"].counts, written["test"].counts
-    assert (train["untitled_items"], train["without_candidates"]) == (2, 1), "14 is blank, 15 has no line"
+    assert (train["untitled_items"], train["empty_lists"]) == (2, 1), "14 is blank, 15 has no line"
     assert test["untitled_queries"] == 1
     assert "1 questions left out, they have no title" in str(written["test"])
     assert "dev" not in written
@@ -144,7 +144,5 @@ def test_missing_files_are_told_with_those_that_are_there(tmp_path: Path) -> Non
         prepared(folder, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="LinkSO folder not found"):
         prepared(tmp_path / "none", tmp_path / "out")
-    with pytest.raises(ValueError, match=r"in \[0, 1\)"):
-        prepared(folder, tmp_path / "out", dev_fraction=1.0)
     with pytest.raises(ValueError, match="distinct"):
         prepared(folder, tmp_path / "out", tags=())
