@@ -29,7 +29,7 @@ from benchmarks.statistics import differences, mean_cells
 from benchmarks.tables.pace import seconds_per_step
 from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, add_run_options
 from benchmarks.tables.spec import TABLES, Part, System, Targets, read_table
-from crossjem_pl.data.overlap import overlap_statistics
+from crossjem_pl.data.overlap import encoder_shape, measure_overlap
 from crossjem_pl.evaluation.comparison import compare_runs
 from crossjem_pl.evaluation.page import render
 from crossjem_pl.evaluation.report import comparison_report
@@ -254,10 +254,12 @@ def overlap_part(work: Work) -> tuple[list[str], Found]:
     """m and N_u for every limit L."""
     runner, found = work.runner, {}
     lists = runner.build(System(runner.name)).datamodule.lists(runner.split)
-    tokenizer = ShortTextTokenizer(load_tokenizer(runner.encoder or DEFAULT_ENCODER))
-    for row in work.part.rows:
-        counted = overlap_statistics(lists, tokenizer, int(row.name))
-        found[row.name] = {"m": {"mean": counted.total_tokens}, "N_u": {"mean": counted.union_tokens}}
+    encoder = runner.encoder or DEFAULT_ENCODER
+    tokenizer, limits = ShortTextTokenizer(load_tokenizer(encoder)), [int(row.name) for row in work.part.rows]
+    report = measure_overlap(lists, tokenizer, encoder_shape(encoder), max_item_tokens=limits, items=[1])
+    for counted in report.limits:
+        means = {"m": counted.total_tokens, "N_u": counted.union_tokens}
+        found[str(counted.max_item_tokens)] = {name: {"mean": mean} for name, mean in means.items()}
     sizes = f"{len(lists)} lists, {np.mean([len(ranking_list) for ranking_list in lists]):.0f} items each on average."
     return [sizes, "", *_figures(work, found)], found
 

@@ -6,14 +6,14 @@ import argparse
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
-from crossjem_pl.data.checks import CheckReport, Figures, FileReport, Lengths, check
+from crossjem_pl.data.checks import CheckReport, FileReport, check
 from crossjem_pl.data.database import Summary
 from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
@@ -102,20 +102,22 @@ def _quantiles(summary: Summary | None) -> str:
     return f"{summary.p50:.0f} / {summary.p95:.0f} / {summary.largest:.0f}"
 
 
-def _cut(lengths: Lengths) -> str:
-    return f"{lengths.cut_texts:,} texts, {lengths.cut_tokens:,} tokens (limit {lengths.limit})"
+def _cut(lengths: dict[str, Any]) -> str:
+    return f"{lengths['cut_texts']:,} texts, {lengths['cut_tokens']:,} tokens (limit {lengths['limit']})"
 
 
 def _number(value: float | None, format: str = ".2f") -> str:
     return "–" if value is None else f"{value:{format}}"
 
 
-def _labels(figures: Figures) -> str:
-    if figures.labels is None:
+def _labels(figures: dict[str, Any]) -> str:
+    if figures["labels"] is None:
         return "none"
-    if figures.label_counts is not None and len(figures.label_counts) <= 6:
-        return ", ".join(f"{label:g}: {count:,}" for label, count in figures.label_counts)
-    return f"{figures.labels.smallest:g} to {figures.labels.largest:g}, mean {figures.labels.mean:.3g}"
+    if figures["label_counts"] is not None and len(figures["label_counts"]) <= 6:
+        return ", ".join(f"{label:g}: {count:,}" for label, count in figures["label_counts"])
+    return (
+        f"{figures['labels'].smallest:g} to {figures['labels'].largest:g}, mean {figures['labels'].mean:.3g}"
+    )
 
 
 def _scores(scores: Summary | None) -> str:
@@ -125,29 +127,29 @@ def _scores(scores: Summary | None) -> str:
     return f"{scores.smallest:.3g} to {scores.largest:.3g}, {quantiles}"
 
 
-_LINES: dict[str, Callable[[Figures], str]] = {
-    "lists (rows refused)": lambda f: f"{f.lists:,} ({f.refused_rows:,})",
-    "items": lambda f: f"{f.items:,}",
-    "distinct queries": lambda f: f"{f.distinct_queries:,}",
-    "distinct items, by text (by id)": lambda f: f"{f.distinct_items:,} ({f.distinct_item_ids:,})",
-    "items a list": lambda f: _quantiles(f.items_per_list),
-    "query words": lambda f: _quantiles(f.queries.words),
-    "query tokens": lambda f: _quantiles(f.queries.tokens),
-    "item words": lambda f: _quantiles(f.item_texts.words),
-    "item tokens": lambda f: _quantiles(f.item_texts.tokens),
+_LINES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "lists (rows refused)": lambda f: f"{f['lists']:,} ({f['refused_rows']:,})",
+    "items": lambda f: f"{f['items']:,}",
+    "distinct queries": lambda f: f"{f['distinct_queries']:,}",
+    "distinct items, by text (by id)": lambda f: f"{f['distinct_items']:,} ({f['distinct_item_ids']:,})",
+    "items a list": lambda f: _quantiles(f["items_per_list"]),
+    "query words": lambda f: _quantiles(f["queries"]["words"]),
+    "query tokens": lambda f: _quantiles(f["queries"]["tokens"]),
+    "item words": lambda f: _quantiles(f["item_texts"]["words"]),
+    "item tokens": lambda f: _quantiles(f["item_texts"]["tokens"]),
     "tokens a word: queries, items": lambda f: (
-        f"{_number(f.queries.pieces_per_word)}, {_number(f.item_texts.pieces_per_word)}"
+        f"{_number(f['queries']['pieces_per_word'])}, {_number(f['item_texts']['pieces_per_word'])}"
     ),
-    "cut queries": lambda f: _cut(f.queries),
-    "cut items": lambda f: _cut(f.item_texts),
+    "cut queries": lambda f: _cut(f["queries"]),
+    "cut items": lambda f: _cut(f["item_texts"]),
     "labels": _labels,
-    "positives a list": lambda f: _quantiles(f.positives),
+    "positives a list": lambda f: _quantiles(f["positives"]),
     "first positive: mean rank (in random order)": lambda f: (
-        f"{_number(f.first_positive)} ({_number(f.first_positive_random)})"
+        f"{_number(f['first_positive'])} ({_number(f['first_positive_random'])})"
     ),
-    "scores": lambda f: _scores(f.scores),
-    "positive scored above other": lambda f: _number(f.agreement, ".1%"),
+    "scores": lambda f: _scores(f["scores"]),
+    "positive scored above other": lambda f: _number(f["agreement"], ".1%"),
     "items seen in training": lambda f: (
-        "–" if f.seen_items is None else f"{f.seen_items:,} of {f.distinct_items:,}"
+        "–" if f["seen_items"] is None else f"{f['seen_items']:,} of {f['distinct_items']:,}"
     ),
 }

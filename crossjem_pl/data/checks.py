@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from crossjem_pl.data.database import Database, Summary
+from crossjem_pl.data.database import Database
 from crossjem_pl.data.formats import ListReader, detect_layout
 from crossjem_pl.data.rows import Row, read_rows
 from crossjem_pl.data.shards import shard_files
@@ -25,10 +25,8 @@ from crossjem_pl.text import ShortTextTokenizer
 __all__ = [
     "KINDS",
     "CheckReport",
-    "Figures",
     "FileReport",
     "Kind",
-    "Lengths",
     "Problem",
     "check",
     "normalise",
@@ -215,77 +213,32 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """Of queries, or of items (an item counts once in every list that has it).
-
-    Args:
-        words: lengths in words, split at white space.
-        tokens: lengths in the encoder's tokens, nothing cut.
-        pieces_per_word: tokens per word. Near 1.2 for English under an English WordPiece vocabulary; 2 and
-            more say that the words are rare to the encoder.
-        unknown_tokens: tokens that the encoder does not know, all of which look alike to it.
-        limit: the limit in tokens.
-        cut_texts: texts longer than the limit.
-        cut_tokens: tokens beyond the limit.
-    """
-
-    words: Summary | None
-    tokens: Summary | None
-    pieces_per_word: float | None
-    unknown_tokens: int
-    limit: int
-    cut_texts: int
-    cut_tokens: int
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a source holds. Summaries and means are None where there is nothing to summarise.
-
-    Args:
-        rows: rows read.
-        refused_rows: rows with mistakes; their lists are in none of the other figures.
-        lists, items: how many.
-        items_per_list: their distribution.
-        queries, item_texts: lengths.
-        distinct_queries, distinct_items, distinct_item_ids: by normalised text, and by id.
-        labels, scores: distributions over items.
-        label_counts: (label, items) ascending, or None where there are more than 50 distinct labels.
-        positives: items with a label above 0 a list, over lists with labels.
-        first_positive: mean rank of the first positive in the stored order, over lists with positives and others.
-        first_positive_random: what that mean would be if the items stood in random order.
-        agreement: share of the (positive, other) pairs of a list in which the positive has the higher score,
-            ties counted half, over all lists.
-        seen_items: distinct item texts that the training lists have as well; None for the training lists themselves.
-    """
-
-    rows: int
-    refused_rows: int
-    lists: int
-    items: int
-    items_per_list: Summary | None
-    queries: Lengths
-    item_texts: Lengths
-    distinct_queries: int
-    distinct_items: int
-    distinct_item_ids: int
-    labels: Summary | None
-    label_counts: tuple[tuple[float, int], ...] | None
-    positives: Summary | None
-    first_positive: float | None
-    first_positive_random: float | None
-    scores: Summary | None
-    agreement: float | None
-    seen_items: int | None
-
-
-@dataclass(frozen=True)
 class FileReport:
-    """One source: `source` as it was named, its `role`, figures, and problems by grade."""
+    """One source.
+
+    Args:
+        source: as it was named.
+        role: training lists, or lists compared with them.
+        figures: numbers and distributions (`Summary`) by name; None where there is nothing to count.
+            rows, refused_rows: rows read, and those with mistakes, whose lists are in none of the other figures.
+            lists, items, items_per_list: how many; items a list.
+            queries, item_texts: words and tokens a text, nothing cut (an item counts once in every list that has it);
+            pieces_per_word, near 1.2 for English under an English WordPiece vocabulary, 2 and more where words are
+            rare to the encoder; the limit in tokens, cut_texts longer than it, and cut_tokens beyond it.
+            distinct_queries, distinct_items, distinct_item_ids: by normalised text, and by id.
+            labels, scores: over items. label_counts: (label, items) ascending, None above 50 distinct labels.
+            positives: items with a label above 0 a list, over lists with labels.
+            first_positive, first_positive_random: mean rank of the first positive in the stored order and in random
+            order, over lists with positives and others.
+            agreement: share of the (positive, other) pairs of a list in which the positive has the higher score, ties
+            counted half, over all lists.
+            seen_items: distinct item texts that the training lists have as well.
+        problems: what was found, errors first.
+    """
 
     source: str
     role: Literal["train", "test"]
-    figures: Figures
+    figures: dict[str, Any]
     problems: tuple[Problem, ...]
 
 
@@ -492,7 +445,7 @@ def _report(
     database: Database, source: _Source, number: int, max_query_tokens: int, max_item_tokens: int
 ) -> FileReport:
     figures = _figures(database, source, number, max_query_tokens, max_item_tokens)
-    counts, again = source.counts, figures.items - figures.distinct_item_ids
+    counts, again = source.counts, figures["items"] - figures["distinct_item_ids"]
     names = ("labelled", "scored", "mixed", "mixed and scored")
     of = dict(
         zip(
@@ -504,7 +457,8 @@ def _report(
             strict=True,
         )
     )
-    of |= {"lists": figures.lists, "items": figures.items, "texts": figures.lists + figures.items}
+    of |= {name: figures[name] for name in ("lists", "items")}
+    of["texts"] = figures["lists"] + figures["items"]
     of["ids that come again"] = again
     of["positive items"] = database.value("SELECT count(*) FROM items WHERE label > 0")
     for code, kind in KINDS.items():
@@ -520,7 +474,7 @@ def _report(
     # some kinds are problems only where most lists have them
     numbered = counts["item-id-texts"] >= 20 and counts["item-id-texts"] > again / 2
     counts["item-id-texts" if numbered else "numbered-items"] = 0
-    if figures.agreement is None or figures.agreement >= 0.5 or of["mixed and scored"] < _ENOUGH:
+    if figures["agreement"] is None or figures["agreement"] >= 0.5 or of["mixed and scored"] < _ENOUGH:
         counts["scores-reversed"] = 0
     mixed = database.rows("SELECT n, positives, count(*) FROM per_list WHERE pairs > 0 GROUP BY ALL")
     by_chance = sum(lists / math.comb(n, positives) for n, positives, lists in mixed)
@@ -541,7 +495,7 @@ def _report(
 
 def _figures(
     database: Database, source: _Source, number: int, max_query_tokens: int, max_item_tokens: int
-) -> Figures:
+) -> dict[str, Any]:
     lists, queries = database.row("SELECT count(*), count(DISTINCT text) FROM lists")
     items, texts, ids = database.row(
         "SELECT count(*), count(DISTINCT text), count(DISTINCT item_id) FROM items"
@@ -553,41 +507,40 @@ def _figures(
     labels = (
         "SELECT label, count(*) FROM items WHERE label IS NOT NULL GROUP BY label ORDER BY label LIMIT 51"
     )
-    counts = tuple(database.rows(labels))
+    counts = list(database.rows(labels))
     seen = "SELECT count(DISTINCT text) FROM items WHERE text IN (SELECT text FROM training_items)"
-    return Figures(
-        rows=source.rows,
-        refused_rows=source.refused_rows,
-        lists=lists,
-        items=items,
-        items_per_list=database.summary("n", "per_list"),
-        queries=_lengths(database, "lists", max_query_tokens),
-        item_texts=_lengths(database, "items", max_item_tokens),
-        distinct_queries=queries,
-        distinct_items=texts,
-        distinct_item_ids=ids,
-        labels=database.summary("label", "items"),
-        label_counts=counts if counts and len(counts) <= 50 else None,
-        positives=database.summary("positives", "per_list WHERE labelled > 0"),
-        first_positive=first,
-        first_positive_random=first_random,
-        scores=database.summary("score", "items"),
-        agreement=agreement,
-        seen_items=database.value(seen) if number else None,
-    )
+    return {
+        "rows": source.rows,
+        "refused_rows": source.refused_rows,
+        "lists": lists,
+        "items": items,
+        "items_per_list": database.summary("n", "per_list"),
+        "queries": _lengths(database, "lists", max_query_tokens),
+        "item_texts": _lengths(database, "items", max_item_tokens),
+        "distinct_queries": queries,
+        "distinct_items": texts,
+        "distinct_item_ids": ids,
+        "labels": database.summary("label", "items"),
+        "label_counts": counts if counts and len(counts) <= 50 else None,
+        "positives": database.summary("positives", "per_list WHERE labelled > 0"),
+        "first_positive": first,
+        "first_positive_random": first_random,
+        "scores": database.summary("score", "items"),
+        "agreement": agreement,
+        "seen_items": database.value(seen) if number else None,
+    }
 
 
-def _lengths(database: Database, table: str, limit: int) -> Lengths:
-    words, tokens, unknown, cut_texts, cut_tokens = database.row(
-        f"SELECT sum(words), sum(tokens), coalesce(sum(unknown), 0), count(*) FILTER (tokens > {limit}), "
-        f"coalesce(sum(tokens - {limit}) FILTER (tokens > {limit}), 0) FROM {table}"
+def _lengths(database: Database, table: str, limit: int) -> dict[str, Any]:
+    pieces, cut_texts, cut_tokens = database.row(
+        f"SELECT sum(tokens) / sum(words), count(*) FILTER (tokens > {limit}), "
+        f"coalesce(sum(tokens - {limit}) FILTER (tokens > {limit}), 0)::BIGINT FROM {table}"
     )
-    return Lengths(
-        words=database.summary("words", table),
-        tokens=database.summary("tokens", table),
-        pieces_per_word=tokens / words if words else None,
-        unknown_tokens=int(unknown),
-        limit=limit,
-        cut_texts=cut_texts,
-        cut_tokens=int(cut_tokens),
-    )
+    return {
+        "words": database.summary("words", table),
+        "tokens": database.summary("tokens", table),
+        "pieces_per_word": pieces,
+        "limit": limit,
+        "cut_texts": cut_texts,
+        "cut_tokens": cut_tokens,
+    }

@@ -58,20 +58,17 @@ def test_sound_lists_have_no_problems(tmp_path: Path, tokenizer: ShortTextTokeni
     assert report.counts() == {"error": 0, "warning": 0, "note": 0}
     assert [file.role for file in report.files] == ["train", "test"]
     figures = report.files[0].figures
-    assert (figures.lists, figures.items, figures.rows, figures.refused_rows) == (5, 15, 5, 0)
-    assert figures.items_per_list is not None
-    assert figures.items_per_list.largest == 3
-    assert (figures.distinct_queries, figures.distinct_items) == (5, 15)
-    assert figures.queries.words is not None
-    assert figures.queries.words.p50 == 3
-    assert figures.label_counts == ((0.0, 10), (1.0, 5))
-    assert figures.first_positive == pytest.approx((2 + 1 + 3 + 2 + 1) / 5)
-    assert figures.first_positive_random == 2
-    assert figures.agreement == 1
-    assert figures.scores is not None
-    assert (figures.scores.smallest, figures.scores.largest) == (0.1, 0.9)
-    assert figures.seen_items is None
-    assert (report.files[1].figures.seen_items, report.files[1].figures.distinct_items) == (0, 12)
+    assert (figures["lists"], figures["items"], figures["rows"], figures["refused_rows"]) == (5, 15, 5, 0)
+    assert figures["items_per_list"].largest == 3
+    assert (figures["distinct_queries"], figures["distinct_items"]) == (5, 15)
+    assert figures["queries"]["words"].p50 == 3
+    assert figures["label_counts"] == [(0.0, 10), (1.0, 5)]
+    assert figures["first_positive"] == pytest.approx((2 + 1 + 3 + 2 + 1) / 5)
+    assert figures["first_positive_random"] == 2
+    assert figures["agreement"] == 1
+    assert (figures["scores"].smallest, figures["scores"].largest) == (0.1, 0.9)
+    assert figures["seen_items"] is None
+    assert (report.files[1].figures["seen_items"], report.files[1].figures["distinct_items"]) == (0, 12)
 
 
 NAN = float("nan")
@@ -164,7 +161,7 @@ def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: 
     rows = [row(0), row(1, labels=[1, NAN, 0], items=["a", "", "c"]), row(2), row(3, query_id=None), row(4)]
     report = check(write(tmp_path / "lists.jsonl", rows), tokenizer)
     figures = report.files[0].figures
-    assert (figures.rows, figures.refused_rows, figures.lists) == (5, 2, 3)
+    assert (figures["rows"], figures["refused_rows"], figures["lists"]) == (5, 2, 3)
     found = problems(report)
     assert set(found) == {"not-finite", "blank-text", "malformed-row"}
     assert "line 4" in found["malformed-row"].examples[0]
@@ -173,8 +170,8 @@ def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: 
 
 def test_rows_that_are_all_refused_still_make_a_report(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
     report = check(write(tmp_path / "lists.jsonl", [row(0, items=["a", "b", ""])]), tokenizer)
-    assert report.files[0].figures.lists == 0
-    assert report.files[0].figures.items_per_list is None
+    assert report.files[0].figures["lists"] == 0
+    assert report.files[0].figures["items_per_list"] is None
     assert set(problems(report)) == {"blank-text"}
     json.dumps(report.to_json(), allow_nan=False)
 
@@ -189,7 +186,7 @@ def test_a_broken_line_ends_its_file_but_not_the_folder(
         file.write('{"query_id": \n' + json.dumps(row(2)) + "\n")
     write(folder / "b.jsonl", [row(3), row(4, query_id="q0")])
     report = check(folder, tokenizer)
-    assert report.files[0].figures.lists == 4
+    assert report.files[0].figures["lists"] == 4
     found = problems(report)
     assert set(found) == {"unreadable-file", "repeated-query-id"}
     assert "a.jsonl, line 3" in found["unreadable-file"].examples[0]
@@ -213,7 +210,7 @@ def test_leakage_is_found_whatever_the_writing(tmp_path: Path, tokenizer: ShortT
     assert (found["leaked-positive"].count, found["leaked-positive"].of) == (1, 3)
     assert found["leaked-positive"].grade == "error"
     assert "line 1: q30" in found["leaked-positive"].examples[0]
-    assert (report.files[1].figures.seen_items, report.files[1].figures.distinct_items) == (3, 9)
+    assert (report.files[1].figures["seen_items"], report.files[1].figures["distinct_items"]) == (3, 9)
 
 
 def test_many_cut_texts_are_a_warning(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
@@ -223,16 +220,15 @@ def test_many_cut_texts_are_a_warning(tmp_path: Path, tokenizer: ShortTextTokeni
     cut = problems(report)["cut-items"]
     assert cut.grade == "warning"
     assert cut.of == 400
-    texts = report.files[0].figures.item_texts
+    texts = report.files[0].figures["item_texts"]
     lengths = [
         len(tokenizer.hf.tokenize(item))
         for line in lists.read_text().splitlines()
         for item in json.loads(line)["items"]
     ]
-    assert cut.count == texts.cut_texts == sum(n > 3 for n in lengths)
-    assert texts.cut_tokens == sum(max(n - 3, 0) for n in lengths)
-    assert texts.tokens is not None
-    assert (texts.tokens.mean, texts.tokens.largest) == (pytest.approx(np.mean(lengths)), max(lengths))
+    assert cut.count == texts["cut_texts"] == sum(n > 3 for n in lengths)
+    assert texts["cut_tokens"] == sum(max(n - 3, 0) for n in lengths)
+    assert (texts["tokens"].mean, texts["tokens"].largest) == (pytest.approx(np.mean(lengths)), max(lengths))
 
 
 def test_positives_first_needs_more_than_chance(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
@@ -259,7 +255,7 @@ def test_other_layouts(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(one) + "\n" for one in rows)
     report = check(path, tokenizer)
-    assert report.files[0].figures.lists == 1
+    assert report.files[0].figures["lists"] == 1
     assert problems(report)["blank-text"].examples == ("line 2, field 'positive', position 0",)
 
 
