@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.encoders import load_tokenizer
+from crossjem_pl.rankers.encoders import first_position, load_tokenizer
 from crossjem_pl.text import Encoded, Ragged, ShortTextTokenizer, TokenizedList
 
-__all__ = ["NeuralRanker"]
+__all__ = ["NeuralRanker", "Side", "check_positions"]
+
+Side = Literal["query", "items"]
 
 
 class NeuralRanker(Ranker):
@@ -43,16 +45,26 @@ class NeuralRanker(Ranker):
     @classmethod
     def reads_token_ids(cls) -> bool:
         """Whether items may come as token ids (`TokenizedList`): not if the ranker tokenises in its own way."""
-        return cls.encode_items is NeuralRanker.encode_items and cls._encode is NeuralRanker._encode
+        return cls.tokenize is NeuralRanker.tokenize
 
     @property
     @abstractmethod
     def encoder_config(self) -> PretrainedConfig:
         """The Hugging Face configuration that the model folder stores."""
 
+    def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:
+        """Token ids of queries or items, cut to the side's limit.
+
+        Raises:
+            ValueError: for a text without tokens, naming it.
+        """
+        return self.tokenizer.encode(
+            texts, self.max_query_tokens if side == "query" else self.max_item_tokens
+        )
+
     def encode_queries(self, lists: Sequence[RankingList]) -> Encoded:
         """Token ids of the queries, one row per list."""
-        return self._encode(lists, [one.query for one in lists], "query", self.max_query_tokens)
+        return self._encode(lists, "query")
 
     def encode_items(self, lists: Sequence[RankingList]) -> Encoded:
         """Token ids of all items, list after list; a `TokenizedList` brings its own.
@@ -66,19 +78,18 @@ class NeuralRanker(Ranker):
             raise ValueError("lists of texts and lists of token ids cannot be scored together")
         if tokenized:
             return Encoded(*Ragged.joined(tokenized).cut(self.max_item_tokens))
-        texts = [text for one in lists for text in one.items]
-        return self._encode(lists, texts, "items", self.max_item_tokens)
+        return self._encode(lists, "items")
 
-    def _encode(self, lists: Sequence[RankingList], texts: list[str], field: str, limit: int) -> Encoded:
+    def _encode(self, lists: Sequence[RankingList], side: Side) -> Encoded:
+        texts = [[one.query] if side == "query" else one.items for one in lists]
         try:
-            return self.tokenizer.encode(texts, limit)
-        except ValueError as error:
-            for one in lists:  # name the list that holds the text
-                for text in [one.query] if field == "query" else one.items:
-                    try:
-                        self.tokenizer.encode([text], limit)
-                    except ValueError:
-                        raise ValueError(f"list {one.query_id!r}, field {field!r}: {error}") from None
+            return self.tokenize([text for part in texts for text in part], side)
+        except ValueError:
+            for one, part in zip(lists, texts, strict=True):  # name the list that holds the text
+                try:
+                    self.tokenize(part, side)
+                except ValueError as error:
+                    raise ValueError(f"list {one.query_id!r}, field {side!r}: {error}") from None
             raise
 
     def save_assets(self, folder: str) -> dict[str, Any]:
@@ -88,3 +99,12 @@ class NeuralRanker(Ranker):
     @classmethod
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
         return cls(**{**init_args, "encoder": folder, "layers": None, "random_init": True})
+
+
+def check_positions(config: PretrainedConfig, needed: int, what: str) -> None:
+    """Raises a ValueError if an encoder has fewer than `needed` positions. T5's are relative: no limit."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and needed > positions - first_position(config):
+        raise ValueError(
+            f"{what} need {needed} positions, the encoder has {positions - first_position(config)}; lower a limit"
+        )

@@ -102,17 +102,22 @@ def test_cached_items_take_one_vector_per_token(folder: str) -> None:
     assert ranker.item_cache.memory == (4 + 3) * 8 * 4
 
 
-def test_wrong_options_are_named(folder: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"marker '\[unused7\]' is no token"):
-        ColBERT(folder, query_marker="[unused7]")
-    with pytest.raises(ValueError, match="scale must be positive"):
-        ColBERT(folder, scale=-1.0)
-    with pytest.raises(ValueError, match="query_length must be at least 0"):
-        ColBERT(folder, query_length=-1)
-    with pytest.raises(ValueError, match="a query row of 65 tokens needs 65 positions, the encoder has 64"):
-        ColBERT(folder, query_length=65, max_query_tokens=8)
-    with pytest.raises(ValueError, match="an item row of 66 tokens"):
-        ColBERT(folder, max_query_tokens=8, max_item_tokens=64)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"query_marker": "[unused7]"}, r"marker '\[unused7\]' is no token"),
+        ({"scale": -1.0}, "scale must be positive"),
+        ({"query_length": -1}, "query_length must be at least 0"),
+        ({"query_length": 65, "max_query_tokens": 8}, "65 tokens need 65 positions, the encoder has 64"),
+        ({"max_query_tokens": 8, "max_item_tokens": 64}, "an item's 66 tokens"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str, folder: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ColBERT(folder, **options)
+
+
+def test_queries_are_filled_with_masks_if_the_tokenizer_has_one(tmp_path: Path) -> None:
     without_mask = str(public_models.write_encoder(tmp_path / "t5", "t5"))
     with pytest.raises(ValueError, match=r"no \[MASK\].*query_length=0"):
         ColBERT(without_mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,48 +63,54 @@ def states(folder: str, text: str) -> Tensor:
         return model(torch.tensor([ids])).last_hidden_state[0]
 
 
-def test_dpr_is_the_scaled_inner_product_of_cls_states(tiny_bert: str, lists: list[RankingList]) -> None:
-    one = lists[0]
-    query = states(tiny_bert, one.query)[0]
-    expected = torch.stack([states(tiny_bert, item)[0] @ query for item in one.items]) / 32**0.5
-    torch.testing.assert_close(score(DPR(tiny_bert).eval(), [one])[0], expected, **CLOSE)
-    torch.testing.assert_close(score(DPR(tiny_bert, scale=1.0).eval(), [one])[0], expected * 32**0.5, **CLOSE)
+def layer_norm(ranker: ANCE, hidden: Tensor) -> Tensor:
+    layer: Any = ranker.text_tower.projections[0]
+    return F.layer_norm(hidden[0] @ layer.linear.weight.T + layer.linear.bias, (12,))
 
 
-def test_mean_pooling_and_cosine(tiny_bert: str, lists: list[RankingList]) -> None:
-    one = lists[1]
-    query = F.normalize(states(tiny_bert, one.query).mean(0), dim=0)
-    items = torch.stack([F.normalize(states(tiny_bert, item).mean(0), dim=0) for item in one.items])
-    ranker = DPR(tiny_bert, "mean", normalize=True).eval()
-    torch.testing.assert_close(score(ranker, [one])[0], 20 * items @ query, **CLOSE)
+def weighted(ranker: TwinBERT, hidden: Tensor) -> Tensor:
+    assert ranker.text_tower.token_weight is not None
+    return F.normalize((hidden @ ranker.text_tower.token_weight).softmax(0) @ hidden, dim=0)
 
 
-def test_ance_is_layer_norm_of_a_linear_layer(tiny_bert: str, lists: list[RankingList]) -> None:
-    one, ranker = lists[2], ANCE(tiny_bert, dimension=12).eval()
-    layer = ranker.text_tower.projections[0]
-
-    def vector(text: str) -> Tensor:
-        return F.layer_norm(states(tiny_bert, text)[0] @ layer.linear.weight.T + layer.linear.bias, (12,))  # type: ignore[union-attr, operator]
-
-    expected = torch.stack([vector(item) @ vector(one.query) for item in one.items]) / 12**0.5
-    torch.testing.assert_close(score(ranker, [one])[0], expected, **CLOSE)
-
-
-def test_instructor_pools_what_stands_behind_the_instruction(
-    tiny_bert: str, lists: list[RankingList]
-) -> None:
-    one, ranker = lists[3], Instructor(tiny_bert, "find the shop for: ", "the shop: ").eval()
-    assert (ranker.prompt_tokens("query"), ranker.prompt_tokens("items")) == (8, 3)  # "find" is four pieces
-    query = F.normalize(states(tiny_bert, "find the shop for: " + one.query)[9:].mean(0), dim=0)
-    items = [F.normalize(states(tiny_bert, "the shop: " + item)[4:].mean(0), dim=0) for item in one.items]
-    torch.testing.assert_close(score(ranker, [one])[0], 20 * torch.stack(items) @ query, **CLOSE)
+INSTRUCTIONS = ("find the shop for: ", "the shop: ")  # "find" is four pieces
+LITERAL: dict[str, tuple[Any, Any, float]] = {  # the ranker, the vector of a text's states, the scale
+    "dpr": (DPR, lambda ranker, hidden: hidden[0], 32**-0.5),
+    "dpr-scale": (partial(DPR, scale=1.0), lambda ranker, hidden: hidden[0], 1.0),
+    "dpr-mean-cosine": (
+        partial(DPR, pooling="mean", normalize=True),
+        lambda ranker, hidden: F.normalize(hidden.mean(0), dim=0),
+        20.0,
+    ),
+    "ance": (partial(ANCE, dimension=12), layer_norm, 12**-0.5),
+    "twinbert": (TwinBERT, weighted, 10.0),
+    "instructor": (
+        partial(Instructor, query_instruction=INSTRUCTIONS[0], item_instruction=INSTRUCTIONS[1]),
+        lambda ranker, hidden: F.normalize(hidden.mean(0), dim=0),
+        20.0,
+    ),
+}
 
 
-def test_instructor_without_instructions_pools_everything(tiny_bert: str, lists: list[RankingList]) -> None:
-    plain = DPR(tiny_bert, "mean", shared=True, normalize=True).eval()
-    torch.testing.assert_close(
-        score(Instructor(tiny_bert, "", "").eval(), lists), score(plain, lists), **CLOSE
-    )
+@torch.no_grad()
+@pytest.mark.parametrize("name", LITERAL)
+def test_scores_equal_a_literal_computation(name: str, tiny_bert: str, lists: list[RankingList]) -> None:
+    make, vector, scale = LITERAL[name]
+    ranker, constant, prompts, skip = make(tiny_bert).eval(), 0.0, ("", ""), (0, 0)
+    if name == "twinbert":
+        torch.testing.assert_close(
+            score(ranker, lists), score(TwinBERT(tiny_bert, "mean").eval(), lists), **CLOSE
+        )
+        ranker.text_tower.token_weight.normal_()
+        constant = float(ranker.bias.fill_(0.3))
+    if name == "instructor":
+        prompts, skip = INSTRUCTIONS, (9, 4)  # the instruction and [CLS]
+        assert (ranker.prompt_tokens("query"), ranker.prompt_tokens("items")) == (8, 3)
+    for one in lists[:3]:
+        query = vector(ranker, states(tiny_bert, prompts[0] + one.query)[skip[0] :])
+        items = [vector(ranker, states(tiny_bert, prompts[1] + item)[skip[1] :]) for item in one.items]
+        expected = scale * torch.stack(items) @ query + constant
+        torch.testing.assert_close(score(ranker, [one])[0], expected, **CLOSE)
 
 
 def test_t5_encoder(tmp_path: Path, lists: list[RankingList]) -> None:
@@ -125,24 +132,6 @@ def test_t5_encoder(tmp_path: Path, lists: list[RankingList]) -> None:
     again = load_ranker(str(tmp_path / "saved")).eval()
     assert isinstance(again, Instructor)
     torch.testing.assert_close(score(again, [one])[0], expected, **CLOSE)
-
-
-def test_weighted_pooling_starts_as_the_mean(tiny_bert: str, lists: list[RankingList]) -> None:
-    weighted, mean = TwinBERT(tiny_bert).eval(), TwinBERT(tiny_bert, "mean").eval()
-    torch.testing.assert_close(score(weighted, lists), score(mean, lists), **CLOSE)
-    weight = weighted.text_tower.token_weight
-    assert weight is not None
-    with torch.no_grad():
-        weight.normal_()
-        weighted.bias.fill_(0.3)
-    one = lists[0]
-
-    def vector(text: str) -> Tensor:
-        hidden = states(tiny_bert, text)
-        return F.normalize((hidden @ weight).softmax(0) @ hidden, dim=0)
-
-    expected = torch.stack([10 * vector(item) @ vector(one.query) + 0.3 for item in one.items])
-    torch.testing.assert_close(score(weighted, [one])[0], expected, **CLOSE)
 
 
 def test_twinbert_residual_crossing(tiny_bert: str, lists: list[RankingList]) -> None:
@@ -234,15 +223,10 @@ def test_the_cache_is_for_inference_with_the_weights_it_was_made_of(
     fresh = score(ranker, lists)
     ranker.precompute_items(texts)
     torch.testing.assert_close(score(ranker, lists), fresh, **CLOSE)
-
-
-def test_half_precision_cache(tiny_bert: str, lists: list[RankingList]) -> None:
-    ranker = DPR(tiny_bert, "mean", normalize=True).eval()
-    expected = score(ranker, lists)
-    texts = [text for one in lists for text in one.items]
+    ranker.item_cache.clear()
     ranker.precompute_items(texts, dtype=torch.float16)
     assert ranker.item_cache.memory == len(set(texts)) * 32 * 2
-    torch.testing.assert_close(score(ranker, lists), expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(score(ranker, lists), fresh, rtol=1e-2, atol=1e-2)
 
 
 def test_truncation_is_counted_per_item(tiny_bert: str) -> None:
@@ -338,24 +322,23 @@ def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> 
     assert all(p.grad is not None for p in ranker.parameters())
 
 
-def test_wrong_options_are_named(tiny_bert: str) -> None:
-    with pytest.raises(ValueError, match="pooling must be one of"):
-        DPR(tiny_bert, "last")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="scale must be positive"):
-        DPR(tiny_bert, scale=0.0)
-    with pytest.raises(ValueError, match="texts_per_pass"):
-        DPR(tiny_bert, texts_per_pass=0)
-    with pytest.raises(ValueError, match=r"max_item_tokens=160.*162 positions, the encoder has 160"):
-        DPR(tiny_bert, max_item_tokens=160)
-    with pytest.raises(ValueError, match="crossing must be one of"):
-        TwinBERT(tiny_bert, crossing="mlp")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="temperature must be positive"):
-        CoRALRanker(tiny_bert, temperature=0.0)
-    with pytest.raises(ValueError, match="dimension=8, but without query_projection"):
-        CoRALRanker(tiny_bert, query_projection=False, dimension=8)
-    with pytest.raises(ValueError, match="activation must be one of"):
-        DPR(tiny_bert, projections=[{"activation": "softsign"}])  # type: ignore[typeddict-item]
-    with pytest.raises(ValueError, match="size must be at least 1"):
-        ANCE(tiny_bert, dimension=0)
-    with pytest.raises(ValueError, match="no texts"):
-        DPR(tiny_bert).text_vectors([], "items")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (partial(DPR, pooling="last"), "pooling must be one of"),
+        (partial(DPR, scale=0.0), "scale must be positive"),
+        (partial(DPR, texts_per_pass=0), "texts_per_pass"),
+        (partial(DPR, max_item_tokens=160), r"max_item_tokens=160.*162 positions, the encoder has 160"),
+        (partial(DPR, projections=[{"activation": "softsign"}]), "activation must be one of"),
+        (partial(ANCE, dimension=0), "size must be at least 1"),
+        (partial(TwinBERT, crossing="mlp"), "crossing must be one of"),
+        (partial(CoRALRanker, temperature=0.0), "temperature must be positive"),
+        (
+            partial(CoRALRanker, query_projection=False, dimension=8),
+            "dimension=8, but without query_projection",
+        ),
+    ],
+)
+def test_wrong_options_are_named(make: Any, message: str, tiny_bert: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(tiny_bert)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
+from crossjem_pl.rankers.neural import Side
 
 __all__ = ["ANCE"]
 

@@ -20,14 +20,13 @@ from crossjem_pl.rankers.dual.towers import (
     DecoupledBatch,
     DecoupledRanker,
     ProjectionSpec,
-    Side,
-    check_positions,
     load_text_encoder,
 )
 from crossjem_pl.rankers.dual.towers import projections as build_projections
 from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
 from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens
 from crossjem_pl.rankers.folder import PublicFolders, read_json, require_safetensors
+from crossjem_pl.rankers.neural import Side, check_positions
 
 __all__ = ["ColBERT", "max_sim"]
 
@@ -115,9 +114,9 @@ class ColBERT(DecoupledRanker, PublicFolders):
         self.projections = build_projections(int(self.encoder_config.hidden_size), specs)
         self.scale = scale
         longest_query = max(query_length, max_query_tokens + self.formats["query"].added)
-        check_positions(self.encoder_config, longest_query, f"a query row of {longest_query} tokens")
+        check_positions(self.encoder_config, longest_query, f"a query's {longest_query} tokens")
         longest_item = max_item_tokens + self.formats["items"].added
-        check_positions(self.encoder_config, longest_item, f"an item row of {longest_item} tokens")
+        check_positions(self.encoder_config, longest_item, f"an item's {longest_item} tokens")
 
     @property
     def encoder_config(self) -> PretrainedConfig:

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
 from crossjem_pl.rankers.dual.vectors import RowFormat
 from crossjem_pl.rankers.encoders import EncoderOptions, load_tokenizer
+from crossjem_pl.rankers.neural import Side
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["CoRALRanker"]

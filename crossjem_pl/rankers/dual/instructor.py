@@ -9,9 +9,10 @@ from typing import Any, Self, Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.public import load_projections, pools_prompt, read_sentence_encoder
-from crossjem_pl.rankers.dual.towers import DualRanker, ProjectionSpec, Side, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, ProjectionSpec, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
 from crossjem_pl.rankers.folder import PublicFolders
+from crossjem_pl.rankers.neural import Side
 
 __all__ = ["ITEM_INSTRUCTION", "QUERY_INSTRUCTION", "Instructor"]
 

@@ -18,8 +18,8 @@ from crossjem_pl.hashing import text_keys
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask
 from crossjem_pl.rankers.dual.vectors import ItemVectors, RowFormat, TextRows, Vectors, text_rows
-from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, first_position, load_encoder, resolve
-from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, load_encoder, resolve
+from crossjem_pl.rankers.neural import NeuralRanker, Side, check_positions
 from crossjem_pl.text import Encoded, ShortTextTokenizer
 from crossjem_pl.text.ragged import Ints
 
@@ -31,15 +31,12 @@ __all__ = [
     "Pooling",
     "Projection",
     "ProjectionSpec",
-    "Side",
     "TextTower",
-    "check_positions",
     "load_text_encoder",
     "projections",
     "prompt_length",
 ]
 
-Side = Literal["query", "items"]
 Pooling = Literal["cls", "mean", "max", "weighted"]
 Activation = Literal["identity", "tanh", "relu", "gelu", "silu", "sigmoid"]
 
@@ -315,7 +312,7 @@ class DecoupledRanker(NeuralRanker):
         """`batch_size` texts at a time: rows on the weights' device, each text's row, how many were cut."""
         rest, device = iter(texts), next(self.parameters()).device
         while part := list(islice(rest, batch_size)):
-            encoded = self._tokens(part, side)
+            encoded = self.tokenize(part, side)
             rows, row, _ = self._rows(encoded, part, side)
             yield rows.to(device), torch.from_numpy(row).to(device), encoded.truncated
 
@@ -324,12 +321,7 @@ class DecoupledRanker(NeuralRanker):
         rows, row = text_rows(encoded.tokens, texts, self.formats[side], self.texts_per_pass)
         return rows, row, text_keys(rows.texts)[row]
 
-    def _tokens(self, texts: Sequence[str], side: Side) -> Encoded:
-        """Token ids of prompt and text, cut to the side's limit.
-
-        Raises:
-            ValueError: for a text without tokens, naming it.
-        """
+    def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:
         limit = self.max_query_tokens if side == "query" else self.max_item_tokens
         prompt, length = self.prompts[side], self.prompt_tokens(side)
         if not length:
@@ -339,18 +331,6 @@ class DecoupledRanker(NeuralRanker):
         if len(bare):
             raise ValueError(f"the text {texts[bare[0]]!r} has no tokens")
         return encoded
-
-    def _encode(self, lists: Sequence[RankingList], texts: list[str], field: str, limit: int) -> Encoded:
-        side: Side = "query" if field == "query" else "items"
-        try:
-            return self._tokens(texts, side)
-        except ValueError:
-            for one in lists:  # name the list that holds the text
-                try:
-                    self._tokens([one.query] if side == "query" else one.items, side)
-                except ValueError as error:
-                    raise ValueError(f"list {one.query_id!r}, field {field!r}: {error}") from None
-            raise
 
 
 class DualRanker(DecoupledRanker):
@@ -456,15 +436,6 @@ def prompt_length(tokenizer: ShortTextTokenizer, prompt: str) -> int:
     """How many tokens `prompt` has in front of a text; its trailing blanks belong to that text."""
     bare = prompt.rstrip()
     return int(tokenizer.encode([bare], 2**31).tokens.lengths[0]) if bare else 0
-
-
-def check_positions(config: PretrainedConfig, needed: int, what: str) -> None:
-    """Raises a ValueError if an encoder has fewer than `needed` positions. T5's are relative: no limit."""
-    available = getattr(config, "max_position_embeddings", None)
-    if available is not None and needed > available - first_position(config):
-        raise ValueError(
-            f"{what} needs {needed} positions, the encoder has {available - first_position(config)}"
-        )
 
 
 def _forget_items(ranker: nn.Module, _: object) -> None:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, Side, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
 from crossjem_pl.rankers.encoders import EncoderOptions
+from crossjem_pl.rankers.neural import Side
 
 __all__ = ["Crossing", "ResidualCrossing", "TwinBERT"]
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
+from crossjem_pl.rankers.encoders import EncoderOptions, has_segments, load_encoder
 from crossjem_pl.rankers.folder import PublicFolders, length_limit, require_safetensors
+from crossjem_pl.rankers.neural import check_positions
 from crossjem_pl.rankers.pairwise.pairs import PairRanker, joined
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
@@ -63,15 +64,12 @@ class MonoBERT(PairRanker, PublicFolders):
         separator = self.tokenizer.hf.sep_token_id
         # RoBERTa's pairs have two separators in the middle, as their tokenizer's own pairs show
         self._middle = max(self.tokenizer.hf("a", "b").input_ids.count(separator) - 1, 1)
-        needed = max_query_tokens + max_item_tokens + 2 + self._middle
-        first = first_position(self.encoder_config)
-        available = getattr(self.encoder_config, "max_position_embeddings", needed + first) - first
-        if needed > available:
-            raise ValueError(
-                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + "
-                f"{2 + self._middle} special tokens need {needed} positions, the encoder has {available}; "
-                "lower a limit"
-            )
+        special = 2 + self._middle
+        check_positions(
+            self.encoder_config,
+            max_query_tokens + max_item_tokens + special,
+            f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + {special} special tokens",
+        )
 
     @property
     def encoder_config(self) -> PretrainedConfig:

@@ -128,11 +128,6 @@ class PackedEncoder(nn.Module):
     def config(self) -> Any:
         return self.model.config
 
-    @property
-    def positions(self) -> int:
-        """How many positions the encoder has."""
-        return int(self.config.max_position_embeddings) - self._first_position
-
     def forward(self, tokens: Tensor, rows: Tensor, keys: Tensor, place: Tensor) -> Tensor:
         """Last hidden state, float [tokens, width].
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.encoders import EncoderOptions, load_encoder, resolve
+from crossjem_pl.rankers.neural import Side, check_positions
 from crossjem_pl.rankers.pairwise.pairs import PairRanker, joined
 from crossjem_pl.text import Encoded, Ragged
 from crossjem_pl.text.ragged import Ints
@@ -76,12 +76,8 @@ class RankingGPT(PairRanker):
         _check_causal(encoder)
         self.model = load_encoder(encoder, options, AutoModelForCausalLM)
         needed = max_query_tokens + max_item_tokens + len(self._before_item) + len(self._before_query)
-        available = getattr(self.encoder_config, "max_position_embeddings", None) or needed
-        if needed > available:
-            raise ValueError(
-                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} and the prompt "
-                f"need {needed} positions, {encoder!r} has {available}"
-            )
+        limits = f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} and the prompt"
+        check_positions(self.encoder_config, needed, limits)
         if lora_rank:
             _add_lora(self.model, lora_rank, lora_alpha, lora_dropout)
 
@@ -92,12 +88,13 @@ class RankingGPT(PairRanker):
     def encoders(self) -> list[nn.Module]:
         return [self.model]
 
-    def encode_items(self, lists: Sequence[RankingList]) -> Encoded:
-        texts = [self._space + text for one in lists for text in one.items]
-        encoded = self._encode(lists, texts, "items", self.max_item_tokens)
+    def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:
+        if side == "query":
+            return super().tokenize(texts, side)
+        encoded = super().tokenize([self._space + text for text in texts], side)
         space = self.tokenizer.hf.encode(self._space, add_special_tokens=False)
         if len(space) == 1 and (encoded.tokens.values[encoded.tokens.starts] == space[0]).any():
-            super().encode_items(lists)  # names an item that is nothing but its space
+            super().tokenize(texts, side)  # names an item that is nothing but its space
         return encoded
 
     def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:

@@ -14,7 +14,7 @@ from transformers import PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, register
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.neural import NeuralRanker, check_positions
 from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedEncoder, attention_plan, list_runs
 from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.rankers.precision import linear_float32
@@ -60,12 +60,8 @@ class SetEncoder(NeuralRanker):
     ) -> None:
         super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
         self.encoder = PackedEncoder(encoder, options)
-        needed = max_query_tokens + max_item_tokens + 3
-        if needed > self.encoder.positions:
-            raise ValueError(
-                f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + 3 need {needed} "
-                f"positions, the encoder has {self.encoder.positions}"
-            )
+        limits = f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + 3"
+        check_positions(self.encoder_config, max_query_tokens + max_item_tokens + 3, limits)
         self.classifier = nn.Linear(int(self.encoder_config.hidden_size), 1)
 
     @property

@@ -21,7 +21,7 @@ from crossjem_pl.rankers.base import (
     register,
 )
 from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.neural import NeuralRanker, check_positions
 from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedEncoder, attention_plan, list_runs
 from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import Ragged
@@ -90,12 +90,8 @@ class SharedQuery(NeuralRanker):
         self.item_positions = item_positions
         query = max_query_tokens + 2
         needed = max(query, (query if item_positions == "continue" else 1) + max_item_tokens + 1)
-        if needed > self.encoder.positions:
-            raise ValueError(
-                f"max_query_tokens={max_query_tokens} and max_item_tokens={max_item_tokens} need {needed} "
-                f"positions, the encoder has {self.encoder.positions}; lower a limit or use "
-                "item_positions='restart'"
-            )
+        limits = f"max_query_tokens={max_query_tokens} and max_item_tokens={max_item_tokens}"
+        check_positions(self.encoder_config, needed, limits)
         self.head = _Cosine(scale) if head == "query" else nn.Linear(int(self.encoder_config.hidden_size), 1)
 
     @property
