@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import subprocess
 import sys
 import types
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,8 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file
 
-from crossjem_pl.rankers import CrossJEM, MonoBERT, QueryHead, Ranker
+from crossjem_pl import rankers
+from crossjem_pl.rankers import RANKERS, CrossJEM, MonoBERT, QueryHead, Ranker
 from crossjem_pl.rankers.encoders import PACKAGED, load_encoder, load_tokenizer, resolve
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 
@@ -27,16 +32,11 @@ def saved(tiny_bert: str, tmp_path: Path) -> Path:
     return folder
 
 
-# --- what is written ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["crossjem", "monobert"])
-def test_a_folder_holds_safetensors_and_text_only(kind: str, tiny_bert: str, tmp_path: Path) -> None:
-    ranker: Ranker = (
-        CrossJEM(tiny_bert, max_union_tokens=64, **LIMITS)
-        if kind == "crossjem"
-        else MonoBERT(tiny_bert, **LIMITS)
-    )
+@pytest.mark.parametrize("kind", [partial(CrossJEM, max_union_tokens=64), MonoBERT])
+def test_a_folder_holds_safetensors_and_text_only(
+    kind: Callable[..., Ranker], tiny_bert: str, tmp_path: Path
+) -> None:
+    ranker = kind(tiny_bert, **LIMITS)
     save_ranker(ranker, tmp_path / "new" / "model")
     files = {file.name: file for file in (tmp_path / "new" / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= set(files)
@@ -44,10 +44,7 @@ def test_a_folder_holds_safetensors_and_text_only(kind: str, tiny_bert: str, tmp
     for file in files.values():
         assert file.suffix in (".json", ".txt"), f"{file.name} is not a text file"
         file.read_text(encoding="utf-8")  # a pickle is not UTF-8
-    stored = load_file(weights)
-    assert stored.keys() == ranker.state_dict().keys()
-    for name, value in ranker.state_dict().items():
-        assert torch.equal(stored[name], value)
+    torch.testing.assert_close(load_file(weights), dict(ranker.state_dict()), rtol=0, atol=0)
 
 
 def test_config_is_the_encoders_with_the_rankers_own_part(saved: Path) -> None:
@@ -64,12 +61,21 @@ def test_config_is_the_encoders_with_the_rankers_own_part(saved: Path) -> None:
     assert isinstance(again.head, QueryHead)
 
 
+def changed(folder: Path, **fields: object) -> str:
+    """The folder, with other fields in our part of its config.json; None removes one."""
+    config = json.loads((folder / "config.json").read_text())
+    own = {**config["crossjem_pl"], **fields}
+    config["crossjem_pl"] = {name: value for name, value in own.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
 def test_a_folder_can_be_moved_and_its_encoder_deleted(saved: Path, tmp_path: Path) -> None:
     moved = saved.rename(tmp_path / "elsewhere")
-    config = json.loads((moved / "config.json").read_text())
-    config["crossjem_pl"]["init_args"]["encoder"] = "/was/never/here"
-    (moved / "config.json").write_text(json.dumps(config))
-    assert load_ranker(str(moved)).name == "crossjem"
+    arguments = json.loads((moved / "config.json").read_text())["crossjem_pl"]["init_args"]
+    assert (
+        load_ranker(changed(moved, init_args={**arguments, "encoder": "/was/never/here"})).name == "crossjem"
+    )
 
 
 def test_public_tools_read_the_folder(saved: Path) -> None:
@@ -78,26 +84,77 @@ def test_public_tools_read_the_folder(saved: Path) -> None:
     assert load_encoder(str(saved), {"random_init": True}).config.num_hidden_layers == 1  # type: ignore[union-attr]
 
 
-# --- bad folders -------------------------------------------------------------------------------------------
+OWN_RANKER = """
+from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.sparse.bm25 import BM25
+
+@register
+class Own(BM25):
+    name = "own"
+"""
 
 
-def test_a_folder_without_config(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no config\.json, so it is not a model folder"):
+def test_a_ranker_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_rankers.py").write_text(OWN_RANKER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(RANKERS._imported, "own", None)  # so that it is removed again
+    own = importlib.import_module("own_rankers").Own
+    assert RANKERS["own"] is own
+    assert "own" in list(RANKERS)
+    save_ranker(own(k1=0.7), tmp_path / "model")
+    again = load_ranker(str(tmp_path / "model"))
+    assert type(again) is own
+    assert again.k1 == 0.7
+    for class_path, message in (
+        ("nowhere.Own", "not importable"),
+        ("json.JSONDecoder", "no subclass of Ranker"),
+    ):
+        with pytest.raises(ValueError, match=rf"config\.json: .*'{class_path}' is {message}"):
+            load_ranker(changed(tmp_path / "model", class_path=class_path))
+    (tmp_path / "more_rankers.py").write_text(OWN_RANKER.replace("own", "dpr"))
+    with pytest.raises(ValueError, match="two rankers are named 'dpr'"):
+        importlib.import_module("more_rankers")
+
+
+def test_one_ranker_imports_no_other() -> None:
+    program = (
+        "import sys; from crossjem_pl.rankers import RANKERS, MonoBERT; assert RANKERS['monobert'] is MonoBERT\n"
+        "assert len(RANKERS) == len(list(RANKERS)) >= 15 and 'colbert' in RANKERS and 'own' not in RANKERS\n"
+        "print(*(name for name in sys.modules if name.startswith('crossjem_pl.rankers.')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"crossjem", "dual", "sparse"} & {name.split(".")[2] for name in ran.stdout.split()}
+    with pytest.raises(AttributeError, match="no attribute 'Nonesuch'"):
+        rankers.Nonesuch  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"ranker": "nonesuch"}, r"config\.json: unknown ranker 'nonesuch'; there are .*crossjem.*monobert"),
+        ({"ranker": None}, r"config\.json: the 'crossjem_pl' part has no 'ranker'"),
+        ({"format": 99, "version": "7.0"}, r"config\.json has format 99, written by crossjem_pl 7\.0"),
+    ],
+)
+def test_a_config_that_cannot_be_used(fields: dict[str, object], message: str, saved: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_ranker(changed(saved, **fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "is not a model folder"), ('{"a": 1,\n oops}', "line 2: not valid JSON")]
+)
+def test_a_folder_without_a_config(text: str | None, message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
         load_ranker(str(tmp_path))
 
 
-def test_a_config_that_is_not_json(saved: Path) -> None:
-    (saved / "config.json").write_text('{"model_type": "bert",\n oops}')
-    with pytest.raises(ValueError, match=r"config\.json, line 2: not valid JSON"):
-        load_ranker(str(saved))
-
-
-def test_an_unknown_ranker(saved: Path) -> None:
-    config = json.loads((saved / "config.json").read_text())
-    config["crossjem_pl"]["ranker"] = "nonesuch"
-    (saved / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"unknown ranker 'nonesuch'; there are .*crossjem.*monobert"):
-        load_ranker(str(saved))
+def test_unknown_arguments_are_errors(tiny_bert: str) -> None:
+    for cls in (CrossJEM, MonoBERT, rankers.DPR, rankers.SharedQuery):
+        with pytest.raises(ValueError, match="max_item_tokns"):
+            cls(tiny_bert, max_item_tokns=7)
 
 
 def test_a_plain_encoder_is_not_a_ranker(tiny_bert: str) -> None:
@@ -133,9 +190,6 @@ def test_a_name_that_is_neither_a_folder_nor_of_the_hub() -> None:
         FileNotFoundError, match=r"no model '/no/such/folder/at all': there is no such folder"
     ):
         load_ranker("/no/such/folder/at all")
-
-
-# --- encoders ----------------------------------------------------------------------------------------------
 
 
 def test_an_encoder_that_is_not_there_says_what_to_do() -> None:
