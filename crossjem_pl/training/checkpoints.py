@@ -37,8 +37,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         with replacing(Path(path)) as stream:
             torch.save(checkpoint, stream)
 
-    def load_checkpoint(self, path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """What is in `path`.
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """What is in `path`; tensors and plain values only, unless `weights_only` is False.
 
         Raises:
             ValueError: names the file, if it is damaged or cut off.
@@ -47,7 +49,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise ValueError(
                 f"checkpoint {path} is damaged or cut off; --ckpt_path last takes the newest whole one"
             )
-        return super().load_checkpoint(path, *arguments, **options)
+        return super().load_checkpoint(path, map_location, weights_only is not False)
 
 
 def check_finite(weights: dict[str, Tensor]) -> None:
