@@ -47,7 +47,7 @@ def add_run_options(options: argparse.ArgumentParser, runs: str) -> None:
     add = options.add_argument
     add("--data", type=Path, help="folder of the lists, or of the datasets' folders")
     add("--encoder", help=f"in place of {DEFAULT_ENCODER}; a smoke run takes {PACKAGED}")
-    add("--teacher-encoder", help=f"default {TEACHER_ENCODER}, or --encoder if it is given")
+    add("--teacher-encoder", help=f"default {TEACHER_ENCODER}, or --encoder if that is a local one")
     add("--scores", type=Path, help="teacher scores that are there already")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--only", nargs="+", metavar="SYSTEM", help="only these rows")
@@ -120,7 +120,13 @@ class Runner:
 
     @property
     def teacher_encoder(self) -> str:
-        return str(self.args.teacher_encoder or self.args.encoder or TEACHER_ENCODER)
+        """That of the papers, unless another was given or the students' is a local one: then there may be no hub."""
+        local = (
+            self.args.encoder
+            if self.args.encoder == PACKAGED or Path(self.args.encoder or "/dev/null").is_dir()
+            else None
+        )
+        return str(self.args.teacher_encoder or (self.args.encoder and local) or TEACHER_ENCODER)
 
     def check_data(self) -> None:
         """Raises:

@@ -197,7 +197,7 @@ def test_every_form_of_the_study_is_what_its_name_says(encoder: str) -> None:
         head, *rest = row.name.split(", ")
         assert f"{type(ranker.head).__name__.lower()}" == head.replace(" ", "")
         assert ranker.union_attention == ("item" if rest else "full")
-        assert (ranker.init_args.get("split_layers") or 0) == max(len(rest) - 1, 0)
+        assert (ranker.init_args.get("item_side_layers") or 0) == max(len(rest) - 1, 0)
 
 
 def test_equal_time_gives_each_system_the_steps_that_it_has_time_for(
