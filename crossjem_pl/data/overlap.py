@@ -13,7 +13,7 @@ from transformers import AutoConfig, PretrainedConfig
 from crossjem_pl.data.database import Database, Summary
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.encoders import resolve
-from crossjem_pl.text import Ragged, ShortTextTokenizer, plan_passes, token_union
+from crossjem_pl.text import Ragged, ShortTextTokenizer, distinct_rows, plan_passes, token_union
 from crossjem_pl.text.ragged import Ints
 
 __all__ = [
@@ -324,7 +324,8 @@ def measure_overlap(
 
 
 def _pass_unions(tokens: Ragged, union: int, max_items: int, max_union: int) -> Ints:
-    """int64 [passes]: the union of each pass that the planner makes."""
+    """int64 [passes]: the union of each pass that the planner makes; items with equal tokens take one place."""
+    tokens = tokens.take(distinct_rows(tokens)[0])
     if union <= max_union and len(tokens.lengths) <= max_items:
         return np.array([union])
     plan = plan_passes(tokens, max_items, max_union)
