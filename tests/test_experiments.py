@@ -33,7 +33,7 @@ def shrunk(config: dict[str, Any], models: Path) -> dict[str, Any]:
     if ranker and ranker.get("class_path", "").endswith(".CrossJEM"):
         limits = {"max_query_tokens": 16, "max_union_tokens": 128, "max_item_tokens": 16}
         ranker["init_args"] = {**ranker.get("init_args", {}), **limits}
-    if ranker and "encoder" in ranker.get("init_args", {}):
+    if ranker and "init_args" in ranker:
         folder = models / TINY.get(ranker.get("class_path", "").split(".")[-1], "bert")
         for key, value in ranker["init_args"].items():
             if key == "encoder" or (key.endswith("_encoder") and value):

@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
+from crossjem_pl import losses
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InBatchInfoNCE, info_nce
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, Side
 from crossjem_pl.rankers.dual.vectors import TextRows
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from tests.conftest import root
 from tests.rankers import public_models
 from tests.rankers.cases import CASES, LIMITS
 
@@ -342,3 +345,12 @@ def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> 
 def test_wrong_options_are_named(make: Any, message: str, tiny_bert: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(tiny_bert)
+
+
+@pytest.mark.parametrize("name", ["ance", "colbert", "coral", "dpr", "instructor", "twinbert"])
+def test_the_loss_of_the_overlay_fits_the_ranker(name: str) -> None:
+    model = yaml.safe_load((root() / "experiments" / "rankers" / f"{name}.yaml").read_text())["model"]
+    assert model["ranker"]["class_path"] == f"crossjem_pl.rankers.{RANKERS[name].__name__}"
+    loss = getattr(losses, model["loss"]["class_path"].rpartition(".")[2])
+    assert issubclass(loss, losses.RankingLoss) or issubclass(RANKERS[name], DualRanker)
+    assert model["targets"] == ("scores" if name in ("coral", "twinbert") else "labels")
