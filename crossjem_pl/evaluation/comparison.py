@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -383,19 +383,13 @@ def _results(
     columns = np.delete(table, names.index(baseline), axis=1) - table[:, [names.index(baseline)]]
     differences: dict[str, Difference] = {}
     if others:
-        p_values = [
-            randomisation_test(columns, seed=seed),
-            t_test(columns),
-            equivalence_test(columns, margin),
-        ]
-        figures = [
-            columns.mean(axis=0),
-            *bootstrap_interval(columns, seed=seed),
-            *p_values,
-            *map(holm, p_values),
-        ]
+        tests = (randomisation_test(columns, seed=seed), t_test(columns), equivalence_test(columns, margin))
+        corrected = map(holm, tests)
+        figures = (columns.mean(axis=0), *bootstrap_interval(columns, seed=seed), *tests, *corrected)
+        keys = [one.name for one in fields(Difference)[:-1]]
         for i, name in enumerate(others):
-            differences[name] = Difference(*(float(row[i]) for row in figures), win_tie_loss(columns[:, i]))
+            numbers = dict(zip(keys, (float(row[i]) for row in figures), strict=True))
+            differences[name] = Difference(**numbers, counts=win_tie_loss(columns[:, i]))
     low, high = bootstrap_interval(table, seed=seed)
     return {
         name: MetricResult(float(table[:, i].mean()), float(low[i]), float(high[i]), differences.get(name))
