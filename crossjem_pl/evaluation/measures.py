@@ -94,12 +94,14 @@ class Evaluation:
         unjudged: queries of the run without judgements. They count nowhere.
         pooled: of AUC and accuracies: the value over all (query, item) pairs of the run's judged queries
             together, as the CROSS-JEM paper's tables have it. No mean of anything per query.
+        relevant_from: lowest relevance that is relevant, for the metrics that do not say `rel` themselves.
     """
 
     per_query: pd.DataFrame
     missing: tuple[str, ...]
     unjudged: tuple[str, ...]
     pooled: dict[str, float] = field(default_factory=dict)
+    relevant_from: float = 1
 
     @property
     def means(self) -> dict[str, float]:
@@ -122,6 +124,7 @@ class Evaluation:
             "pooled": _defined(self.pooled),
             "undefined": self.undefined,
             "queries": len(self.per_query),
+            "relevant_from": self.relevant_from,
             "missing": list(self.missing),
             "unjudged": list(self.unjudged),
             "per_query": {
@@ -145,6 +148,8 @@ class Evaluation:
             f"{count} of them have no {name} and are left out of its mean."
             for name, count in self.undefined.items()
         ]
+        if self.relevant_from != 1:
+            lines.append(f"Relevant are grades of at least {self.relevant_from:g}.")
         if self.missing:
             lines.append(f"{len(self.missing)} of them are missing from the run and count as 0.")
         if self.unjudged:
@@ -218,7 +223,8 @@ def evaluate_run(
             values[name].update(_with_ir_measures(measure, run, qrels, evaluated, relevant_from))
     per_query = pd.DataFrame(values, dtype=np.float64)
     per_query.index.name = "query_id"
-    return Evaluation(per_query, missing, tuple(sorted(query for query in run if query not in qrels)), pooled)
+    unjudged = tuple(sorted(query for query in run if query not in qrels))
+    return Evaluation(per_query, missing, unjudged, pooled, relevant_from)
 
 
 def rank_items(scores: Mapping[str, float]) -> list[str]:

@@ -122,7 +122,9 @@ def test_written_metrics_are_the_monitored_ones(shift: float, tiny_bert: str, tm
     trainer = Trainer(accelerator="cpu", logger=False, callbacks=[RunFolder()], default_root_dir=tmp_path)
     trainer.validate(module, RankingDataModule(val=str(tmp_path / "val.jsonl"), eval_batch_size=2))
     monitored = {name: float(trainer.callback_metrics[f"val/{name}"]) for name in module.metrics}
-    written = json.loads((tmp_path / "val_metrics.json").read_text())["means"]
+    stored = json.loads((tmp_path / "val_metrics.json").read_text())
+    written = stored["means"]
+    assert stored["relevant_from"] == shift + 2
     assert written == pytest.approx(monitored, abs=1e-6)
     qrels = {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists}
     run = module.runs["val"]
