@@ -168,14 +168,6 @@ def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: 
     assert "query_id" in found["malformed-row"].examples[0]
 
 
-def test_rows_that_are_all_refused_still_make_a_report(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
-    report = check(write(tmp_path / "lists.jsonl", [row(0, items=["a", "b", ""])]), tokenizer)
-    assert report.files[0].figures["lists"] == 0
-    assert report.files[0].figures["items_per_list"] is None
-    assert set(problems(report)) == {"blank-text"}
-    json.dumps(report.to_json(), allow_nan=False)
-
-
 def test_a_broken_line_ends_its_file_but_not_the_folder(
     tmp_path: Path, tokenizer: ShortTextTokenizer
 ) -> None:

@@ -191,15 +191,6 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
         prepared(tmp_path / "in", tmp_path / "out")
 
 
-def test_truncated_gzip_is_named(tmp_path: Path) -> None:
-    jsonl(tmp_path / "in" / "test.jsonl.gz", *({**ROW, "query": f"query {i * 7919}"} for i in range(2000)))
-    file = tmp_path / "in" / "test.jsonl.gz"
-    file.write_bytes(file.read_bytes()[:-500])
-    with pytest.raises(ValueError, match=r"test.jsonl.gz: gzip data cut off"):
-        prepared(tmp_path / "in", tmp_path / "out")
-    assert not (tmp_path / "out" / "test.parquet").exists()
-
-
 def test_hub_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
