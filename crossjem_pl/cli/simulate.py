@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.progress import Progress, track
 
 from crossjem_pl.data.formats import write_lists
-from crossjem_pl.data.shards import generate_shards
-from crossjem_pl.data.simulator import SPLITS, simulate
+from crossjem_pl.data.shards import Manifest, generate_shards
+from crossjem_pl.data.simulator import SPLITS, Split, simulate
 
 __all__ = ["add_arguments", "run"]
 
@@ -37,17 +37,18 @@ def run(args: argparse.Namespace) -> None:
             # ids are numbered, so no memory of them is needed
             written = write_lists(track(lists, description=f"{split:5}", total=count), path, unique=False)
             print(f"{path}: {written} lists of {args.items} keywords")
-            continue
-        with Progress() as progress:
-            task = progress.add_task(f"{split:5}", total=count)
-            report = generate_shards(
-                lambda start, lists, split=split: simulate(
-                    lists, args.items, args.seed, start=start, split=split
-                ),
-                count,
-                args.out / split,
-                {"generator": "simulator", "items": args.items, "seed": args.seed, "split": split},
-                args.shard_size,
-                advance=lambda lists, progress=progress, task=task: progress.advance(task, lists),
-            )
-        print(report)
+        else:
+            print(_write_shards(args, split, count))
+
+
+def _write_shards(args: argparse.Namespace, split: Split, count: int) -> Manifest:
+    with Progress() as progress:
+        task = progress.add_task(f"{split:5}", total=count)
+        return generate_shards(
+            lambda start, lists: simulate(lists, args.items, args.seed, start=start, split=split),
+            count,
+            args.out / split,
+            {"generator": "simulator", "items": args.items, "seed": args.seed, "split": split},
+            args.shard_size,
+            advance=lambda lists: progress.advance(task, lists),
+        )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -106,7 +106,7 @@ def prepare_reranking(
     elif dev_fraction:
         splits.pop("dev", None)
     source = [fingerprint(file) for group in (splits | tables).values() for file in group]
-    makers = {}
+    makers: dict[str, Callable[[Counter[str]], Iterable[tuple[str, RankingList]]]] = {}
     for split in [split for split in ("train", "dev", "test") if split in splits]:
         files = track(splits[split], split, len(splits[split]))
         if tables:
