@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas.util import hash_array
 
+from crossjem_pl.hashing import content_sha256, text_keys
 from crossjem_pl.hashing import content_sha256
 from crossjem_pl.text.ragged import Ints, Ragged
 from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer
 
 __all__ = ["TokenStore", "tokenizer_fingerprint"]
 
-_FORMAT = 1
+_FORMAT = 2
+"""1, of version 0.1, had other hashes."""
 _DESCRIPTION = "store.json"
 _BLOCK = 8192
 _BUCKETS = 256
@@ -358,13 +359,11 @@ def _read(file: Any, start: np.int64, length: np.int64) -> bytes:
 
 
 def _hashes(item_ids: Sequence[str]) -> Hashes:
-    """64-bit hashes (SipHash of the UTF-8 bytes, the same everywhere), uint64 [ids]."""
+    """The `text_key` of each id, uint64 [ids]."""
     strange = next((i for i, name in enumerate(item_ids) if not isinstance(name, str)), None)
     if strange is not None:
         raise ValueError(f"item_ids, position {strange}: expected a string, got {item_ids[strange]!r}")
-    names = np.empty(len(item_ids), dtype=object)
-    names[:] = item_ids
-    return hash_array(names, categorize=False)
+    return text_keys(item_ids).view(np.uint64)
 
 
 def _read_description(path: Path) -> _Description:

@@ -121,10 +121,10 @@ def test_two_ids_of_one_hash_are_named(
 
 
 def test_hashes_stay_the_same(tokenizer: ShortTextTokenizer, tmp_path: Path) -> None:
-    """A store that was written elsewhere, or with another version of pandas, must stay readable."""
+    """A store that was written elsewhere must stay readable."""
     TokenStore.build(tmp_path / "store", [("item-0", "red"), ("item-1", "blue")], tokenizer)
     stored = np.fromfile(tmp_path / "store" / "hashes.bin", dtype="<u8")
-    assert stored.tolist() == [11926507273074263270, 17411121567957968829]
+    assert stored.tolist() == [8406168460641299428, 13389778750212198947]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_damaged_folders_are_named(tokenizer: ShortTextTokenizer, tmp_path: Path
         ({"items": 21}, r"hashes.bin: 160 bytes, store.json says 168"),
         ({"items": "20"}, "field 'items': '20' is not what belongs there"),
         ({"dtype": "<f4"}, "field 'dtype': '<f4' is not what belongs there"),
-        ({"format": 2}, "not the description of a token store of this version"),
+        ({"format": 1}, "not the description of a token store of this version"),
     ):
         changed(**fields)
         with pytest.raises(ValueError, match=message):
