@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossjem_pl.hashing import content_sha256, text_keys
-from crossjem_pl.hashing import content_sha256
 from crossjem_pl.text.ragged import Ints, Ragged
 from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer
 

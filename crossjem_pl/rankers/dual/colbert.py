@@ -41,7 +41,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
     Punctuation of an item does not count. Item vectors, one per token, can be computed beforehand
     (`precompute_items`): M tokens take 4 * M * dimension bytes.
 
-    Relations: with one vector per text it is a dual encoder; `MaxSimHead` is the same interaction inside
+    Relations: with one vector per text it is a dual encoder; `MatchHead` has the same interaction inside
     CROSS-JEM's joint encoding.
 
     Args:
