@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from crossjem_pl.rankers.dual.towers import ACTIVATIONS, ProjectionSpec, prompt_length
 from crossjem_pl.rankers.dual.vectors import RowFormat
@@ -119,7 +119,7 @@ def read_projections(modules: list[tuple[str, Path]], activation: str = "tanh") 
 def load_projections(layers: nn.Sequential, read: list[Dense]) -> None:
     """Loads the weights of Dense layers into the projections built from their specs."""
     for layer, (_, dense, norm) in zip(layers, read, strict=True):
-        state = {}
+        state: dict[str, Tensor] = {}
         for folder in (dense, norm):
             if folder is not None:
                 require_safetensors(folder)

@@ -160,13 +160,12 @@ class SharedQuery(NeuralRanker):
         explained = []
         for text, places, row in zip(ranking_list.items, run["item_tokens"], values.tolist(), strict=True):
             ids = run["tokens"][0, places[places >= 0]].tolist()
+            sep = tokenizer.sep_token_id
             parts = [
-                TokenContribution(
-                    tokenizer.convert_ids_to_tokens(token),
-                    "special" if token == tokenizer.sep_token_id else "item",
-                    value,
+                TokenContribution(piece, "special" if token == sep else "item", value)
+                for token, piece, value in zip(
+                    ids, tokenizer.convert_ids_to_tokens(ids), row[: len(ids)], strict=True
                 )
-                for token, value in zip(ids, row[: len(ids)], strict=True)
             ]
             if bias:
                 parts.append(TokenContribution("", "bias", bias))
