@@ -26,7 +26,7 @@ quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh experiments/quickstart.sh
 
 # Two processes: after all other tests the native runtimes of exported models have crashed in one process.
-test: $(READY) ## all tests
+test: $(READY) ## all tests, and the examples in docstrings
 	$(BIN)/pytest tests/inference
 	$(BIN)/pytest --ignore tests/inference
 

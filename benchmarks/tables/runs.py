@@ -246,6 +246,7 @@ class Runner:
         encoder: str | None = None,
     ) -> list[str]:
         """The options of a system's commands; `encoder`: in place of every other."""
+        targets = system.targets or targets
         configs = [EXPERIMENTS / file for file in (*system.config, *getattr(system, f"on_{targets}"))]
         files = [self._path, *configs, *([SMOKE] if self.args.smoke else []), *self.args.overlays]
         out = [word for file in files for word in ("-c", str(file))]

@@ -29,6 +29,7 @@ class System:
         name: as printed.
         config: overlays under `experiments/`, in order.
         on_scores, on_labels: further overlays where the targets are the teacher's scores, or the labels.
+        targets: what the row is always trained on; None for what the table asks for.
         options: further `--key value` of the training command.
         paper: the papers' figures by column.
         encoder: hub id of an encoder of this row alone; None takes the one of the whole table.
@@ -44,6 +45,7 @@ class System:
     config: tuple[str, ...] = ()
     on_scores: tuple[str, ...] = ()
     on_labels: tuple[str, ...] = ()
+    targets: Targets | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, float] = field(default_factory=dict)
     encoder: str | None = None
