@@ -22,7 +22,7 @@ run_options = --seeds $(SEEDS) $(if $(SMOKE),--smoke) $(foreach option,data data
 bench-latency: $(READY) ## latency and throughput of all rankers and of public cross-encoders (ARGS=--smoke: two minutes)
 bench-training: $(READY) ## training speed and memory of CROSS-JEM, monoBERT and sentence-transformers (ARGS=--smoke)
 bench-scaling: $(READY) ## cost against items and against the token union, with exponents (ARGS=--smoke)
-bench-limits: $(READY) ## where models lose accuracy: items, union, rare words (ARGS="--model NAME=FOLDER --lists FILE")
+bench-limits: $(READY) ## where models lose accuracy as candidates are added (ARGS="--model NAME=FOLDER --lists FILE")
 bench-latency bench-training bench-scaling bench-limits: bench-%:
 	$(BIN)/python -m benchmarks.$* $(ARGS)
 

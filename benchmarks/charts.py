@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["chart", "curves", "logarithmic"]
-
 _STYLES = ("-", "--", ":", "-.")
 """A line style for every ten colours."""
 

@@ -29,22 +29,6 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import resolve
 
-__all__ = [
-    "LIGHTNING_IR",
-    "SENTENCE_TRANSFORMERS",
-    "WARMUP",
-    "Contender",
-    "LightningIR",
-    "OwnRanker",
-    "SentenceTransformers",
-    "build_ranker",
-    "measured_lists",
-    "missing_peers",
-    "overlays",
-    "takes_encoder",
-    "time_in_turn",
-]
-
 SENTENCE_TRANSFORMERS, LIGHTNING_IR = "sentence-transformers", "lightning-ir"
 
 _OTHER_FAMILIES = ("monot5", "rankt5", "rankinggpt")

@@ -12,8 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from crossjem_pl.inference.timing import milliseconds
 
-__all__ = ["MemoryMeter", "count_flops", "matrix_peak", "resident"]
-
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _LONGEST = 2.0

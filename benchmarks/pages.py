@@ -18,8 +18,6 @@ from rich.markdown import Markdown
 from crossjem_pl.evaluation.page import p_value
 from crossjem_pl.training.run_folder import describe_machine
 
-__all__ = ["difference", "interval", "provenance", "table", "write"]
-
 _PACKAGES = ("torch", "transformers", "tokenizers", "lightning", "sentence-transformers", "crossjem_pl")
 _BUSY = 0.5
 """A load of the machine above this many cores is remarked on."""

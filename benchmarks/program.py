@@ -16,8 +16,6 @@ import torch
 from crossjem_pl.cli.main import quiet_libraries
 from crossjem_pl.rankers.encoders import PACKAGED
 
-__all__ = ["PRECISIONS", "at_least_one", "defaults", "fresh", "parser", "run", "torch_device"]
-
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 _ROOT = Path(__file__).parents[1]

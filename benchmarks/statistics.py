@@ -10,8 +10,6 @@ import pandas as pd
 
 from crossjem_pl.evaluation.significance import bootstrap_interval, holm, randomisation_test
 
-__all__ = ["Frames", "differences", "mean_cells"]
-
 Frames = Mapping[str, Sequence[pd.DataFrame]]
 """System -> one frame for each seed: index query, columns metrics."""
 

@@ -9,7 +9,7 @@ DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead e
 assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text. Weights are
 the encoder's with fresh heads: they do not change the time.
 
-Writes latency.json (`crossjem report --latency` reads it), latency.md, latency.png and stages.png.
+Writes latency.json (`crossjem report --latency` reads it), latency.md and latency.png.
 """
 
 from __future__ import annotations
@@ -331,29 +331,13 @@ def page(found: Mapping[str, Any]) -> list[str]:
 
 
 def plot(found: Mapping[str, Any], folder: Path) -> None:
-    """Median latency against the number of items; the stages as stacked bars, a panel for each size."""
+    """Median latency against the number of items."""
     title = f"{found['machine']}, {found['precision']}"
     with chart(folder / "latency.png", title, width=8.0, height=5.0) as (axes,):
         curves(axes, found["latency"], "items", "p50")
         sizes = sorted({row["items"] for row in found["latency"]})
         logarithmic(axes, sizes, "items of the query", "milliseconds, texts in to sorted items out")
         axes.legend(frameon=False, fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    sizes = sorted({row["items"] for row in found["stages"]})
-    if not sizes:
-        return
-    with chart(folder / "stages.png", title, panels=len(sizes), width=5.5, height=3.4) as panels:
-        for axes, items in zip(panels, sizes, strict=True):
-            rows = [row for row in found["stages"] if row["items"] == items]
-            left = np.zeros(len(rows))
-            for stage in STAGES:
-                values = np.array([max(row[stage], 0.0) for row in rows])
-                axes.barh([row["name"] for row in rows], values, left=left, label=stage)
-                left += values
-            axes.invert_yaxis()
-            axes.set_title(f"{items} items", fontsize=8)
-            axes.set_xlabel("milliseconds")
-            axes.tick_params(axis="y", labelsize=7)
-        panels[-1].legend(frameon=False, fontsize=6, loc="best")
 
 
 def _options() -> argparse.ArgumentParser:

@@ -15,8 +15,6 @@ from benchmarks.contenders import WARMUP, Contender, OwnRanker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, MonoBERT
 
-__all__ = ["STAGES", "has_stages", "stage_milliseconds"]
-
 STAGES = (
     "check and look up",
     "tokenise",
@@ -96,7 +94,7 @@ def _clocks(ranker: Any) -> Iterator[dict[str, list[tuple[float, float]]]]:
             _around_method(stack, ranker, method, spans.setdefault(part, []))
         for modules, part in (
             ([ranker], "forward"),
-            (_entrances(encoder), "encoder"),
+            ([encoder], "encoder"),
             (item_side, "item-side layers"),
         ):
             _around_modules(stack, modules, spans.setdefault(part, []))
@@ -133,16 +131,6 @@ def _around_modules(stack: ExitStack, modules: Sequence[nn.Module], times: list[
     for module in modules:
         stack.callback(module.register_forward_pre_hook(before).remove)
         stack.callback(module.register_forward_hook(after).remove)
-
-
-def _entrances(encoder: nn.Module) -> list[nn.Module]:
-    """The encoder and the modules that a faster path may call in its place: down to its single layers."""
-    found = [encoder]
-    for child in encoder.children():
-        found.append(child)
-        for inner in child.children():
-            found += [inner, *(inner if isinstance(inner, nn.ModuleList) else [])]
-    return list(dict.fromkeys(found))
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Where a joint scorer loses accuracy: with the number of candidates, and on which kinds of lists.
+"""Where a joint scorer loses accuracy: with the number of candidates.
 
     python -m benchmarks.limits --model joint=runs/joint/model --model mono=runs/mono/model \\
         --lists dev.jsonl.gz --corpus train.jsonl.gz --out docs/results
@@ -6,8 +6,8 @@
 Models are model folders of any ranker; the first is what the others are compared with. Lists need labels; their
 order, or the column `first_stage`, is the first stage's. A sample of the lists is extended with BM25's best texts of
 the corpus (the item texts of --lists and of every --corpus, which may also be a table of ids and texts), and every
-model ranks it at every number of candidates (what other numbers of items a pass do, `crossjem tune` and Table 9 show).
-Then all lists as they are, by the size of the union, word pieces, words of the query, and items of equal token sets.
+model ranks it at every number of candidates. What other numbers of items a pass do, `crossjem tune` and Table 9 show;
+on which kinds of lists a model is better, `crossjem report` of its runs.
 
 Writes limits.json, limits.md and limits.png.
 """
@@ -25,8 +25,7 @@ from rich.progress import track
 from torch import Tensor
 
 from benchmarks.charts import chart, logarithmic
-from benchmarks.limits.extended import Corpus, cut, extend, measurable, relevant_items
-from benchmarks.limits.kinds import breakdowns, properties, same_sets, tokenizing
+from benchmarks.limits.extended import Corpus, cut, extend, measurable
 from benchmarks.pages import difference, interval, provenance, table, write
 from benchmarks.program import PRECISIONS, defaults, parser, torch_device
 from benchmarks.program import run as run_program
@@ -45,8 +44,6 @@ FIRST_STAGE = "first_stage"
 """Column of the first stage's scores."""
 _WARMUP = 2
 """Lists that come first, once more than the others, and are not counted."""
-_SMOKE_LISTS = 50
-"""Lists as they are that a smoke run scores."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +68,6 @@ def run(args: argparse.Namespace) -> None:
         )
     drawn = np.random.default_rng(args.seed).permutation(len(candidates))[: args.queries]
     rerankers = read_models(folders, device, args.precision)
-    tokens_of, ranker = tokenizing(rerankers)
     found: dict[str, Any] = {"provenance": provenance(device, args.command), "models": list(rerankers)}
     found |= {name: getattr(args, name) for name in ("precision", "seed", "smoke", "items")}
     found["lists"] = {"file": args.lists.name, "all": len(lists), "first_stage": ordered}
@@ -83,17 +79,10 @@ def run(args: argparse.Namespace) -> None:
     longest = [ranking_list for ranking_list, *_ in extended]
     added, unmatched = np.mean([numbers for _, *numbers in extended], axis=0).tolist()
     sample = {"lists": len(drawn), "measurable": len(candidates), "added": added, "unmatched": unmatched}
-    found |= {"sample": sample, "tokens_of": tokens_of, "by_items": []}
+    found |= {"sample": sample, "by_items": []}
     for size in track(args.items, "numbers of candidates"):
         rows = measure(rerankers, [cut(ranking_list, size) for ranking_list in longest])
         found["by_items"] += [{"model": name, "items": size, **row} for name, row in rows.items()]
-    lists = lists[:_SMOKE_LISTS] if args.smoke else lists
-    scores = {name: score(reranker, lists) for name, reranker in rerankers.items()}
-    found["without_relevant"] = sum(not relevant_items(ranking_list) for ranking_list in lists)
-    kinds = [properties(ranking_list, ranker) for ranking_list in lists]
-    values = {name: per_query(lists, of_model)[METRICS[0]] for name, of_model in scores.items()}
-    found |= {"kinds": len(kinds), "breakdowns": breakdowns(kinds, pd.DataFrame(values))}
-    found["same_sets"] = same_sets(kinds, scores)
     write(found, page(found), args.out, "limits")
     plot(found, args.out / "limits.png")
 
@@ -123,12 +112,6 @@ def measure(rerankers: Mapping[str, Reranker], lists: Sequence[RankingList]) -> 
         }
         for name in rerankers
     }
-
-
-def score(reranker: Reranker, lists: Sequence[RankingList]) -> list[Tensor]:
-    """Scores of all lists, `reranker.batch_size` of them at a time; float32 [items] for each."""
-    starts = track(range(0, len(lists), reranker.batch_size), "lists as they are")
-    return [scores for i in starts for scores in reranker.score(lists[i : i + reranker.batch_size])]
 
 
 def per_query(lists: Sequence[RankingList], scores: Sequence[Tensor]) -> pd.DataFrame:
@@ -213,7 +196,7 @@ def page(found: Mapping[str, Any]) -> list[str]:
     sample, corpus, names = found["sample"], found["corpus"], found["models"]
     order = "the column `first_stage`" if found["lists"]["first_stage"] else "the order in the file"
     columns = {"model": "{model}", "candidates": "{items:d}", **_figures(names[0])}
-    lines = [
+    return [
         "# Where accuracy is lost",
         "",
         *(["A smoke run: it shows that every step runs and says little of quality.", ""] * found["smoke"]),
@@ -237,27 +220,6 @@ def page(found: Mapping[str, Any]) -> list[str]:
         "scores, nothing remembered of texts that were scored before.",
         "",
         *table(found["by_items"], columns),
-        "",
-        "## Kinds of lists",
-        "",
-        f"{found['kinds']:,} of the file's lists, as they are; {found['without_relevant']:,} of them have no "
-        f"relevant item and count as 0. {METRICS[0]}; tokens are those of {found['tokens_of']}; "
-        "word pieces a word: of the query and the relevant items together. Groups differ in more than the property, so "
-        "a difference between groups is an observation and not an effect.",
-    ]
-    for breakdown in found["breakdowns"]:
-        columns = {breakdown["property"].capitalize(): "{label}", "lists": "{lists:,}"}
-        columns |= {name: lambda row, name=name: interval(row["means"][name], 1, 4) for name in names}
-        lines += ["", *table(breakdown["buckets"], columns)]
-    same = found["same_sets"]
-    equal = ", ".join(f"{name} {count:,}" for name, count in same["equal"].items())
-    return [
-        *lines,
-        "",
-        f"{same['pairs']:,} pairs of items of one list, in {same['lists']:,} lists, differ in their text and hold the "
-        f"same set of tokens; {same['same_order']:,} of the pairs have the tokens in the same order, too, and "
-        f"{same['decisive']:,} are a relevant and another item. Pairs with equal scores (less than 0.000001 apart): "
-        f"{equal}.",
     ]
 
 

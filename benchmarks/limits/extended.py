@@ -11,8 +11,6 @@ from crossjem_pl.data.formats import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.sparse.bm25 import Words
 
-__all__ = ["LEAST_RELEVANT", "Corpus", "cut", "extend", "folded", "measurable", "relevant_items"]
-
 LEAST_RELEVANT = 1.0
 """The lowest label of a relevant item, as in ir-measures."""
 

@@ -16,8 +16,6 @@ from benchmarks.contenders import WARMUP
 from benchmarks.tables.runs import Runner
 from benchmarks.tables.spec import System
 
-__all__ = ["seconds_per_step"]
-
 
 class Stopwatch(Callback):
     """Seconds between the ends of two steps: tokenising, loss, optimiser and the loop around them included."""

@@ -25,8 +25,6 @@ from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import PACKAGED
 from crossjem_pl.training.module import RankingModule
 
-__all__ = ["DEFAULT_ENCODER", "EXPERIMENTS", "TEACHER_ENCODER", "Runner", "add_run_options"]
-
 DEFAULT_ENCODER = "distilbert/distilbert-base-uncased"
 """The encoder of the papers' students."""
 TEACHER_ENCODER = "google-bert/bert-base-uncased"

@@ -9,8 +9,6 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
-__all__ = ["TABLES", "Part", "System", "Targets", "read_table"]
-
 Targets = Literal["scores", "labels"]
 T = TypeVar("T")
 

@@ -84,7 +84,7 @@ def test_the_program_writes_json_page_and_plots(encoder: str, tmp_path: Path) ->
         "--rounds 2",
     ):
         assert part in text
-    assert all((tmp_path / name).stat().st_size > 1000 for name in ("latency.png", "stages.png"))
+    assert (tmp_path / "latency.png").stat().st_size > 1000
     assert (
         read_latency(tmp_path / "latency.json").precision == "float32"
     )  # as `crossjem report --latency` does
