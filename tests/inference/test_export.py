@@ -24,7 +24,7 @@ from crossjem_pl.inference.export.runtimes import BACKENDS
 from crossjem_pl.inference.export.write import export_ranker, read_description
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, DPR, CrossJEM, LinearHead, MonoBERT, QueryHead, Ranker
-from tests.conftest import example_lists
+from tests.conftest import example_lists, root
 from tests.rankers import encoder_families
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
@@ -191,6 +191,24 @@ def test_threads_rank_at_once(ranker: CrossJEM, folder: Path) -> None:
         found = list(pool.map(lambda one: exported.score([one])[0], lists))
     for one, scores in zip(lists, found, strict=True):
         torch.testing.assert_close(scores, original.score([one])[0], rtol=1e-4, atol=1e-4)
+
+
+def test_signals_arrive_after_models_are_freed(ranker: CrossJEM, folder: Path) -> None:
+    """In a process of its own: a runtime that unmaps its signal stack would take the whole test run with it."""
+    code = f"""
+import gc, signal
+from crossjem_pl.inference import Reranker
+
+models = [Reranker({str(folder)!r}) for _ in range(2)]
+while models:
+    del models[0]  # the oldest first
+    gc.collect()
+arrived = []
+signal.signal(signal.SIGUSR1, lambda *_: arrived.append(1))
+signal.raise_signal(signal.SIGUSR1)
+assert arrived
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=root()).returncode == 0
 
 
 def test_exported_models_do_not_explain_or_save(folder: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.conftest import example_lists, root
 from tests.rankers.literal import classifier, random_lists, sharpened
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6}
-MOST_FILES = 35
+MOST_FILES = 22
 """Modules of this package that ranking with CROSS-JEM may import."""
 ITEMS = ["blue boots", "red shoes", "a cheap flight to paris", "shoe store", "dog food"]
 

@@ -8,6 +8,7 @@ import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -153,14 +154,13 @@ class OpenVINOBackend(Backend):
     def write(self, graph: Path, folder: Path, int8: bool) -> None:
         runtime = extra("openvino")
         # not convert_model: that reports its use over the network
-        model = runtime.Core().read_model(str(graph))
+        model = _core(runtime).read_model(str(graph))
         if int8:
             _compress_weights(model)
         runtime.save_model(model, str(folder / self.files[0]), compress_to_fp16=False)
 
     def open(self, folder: Path, precision: str, threads: int) -> Session:
-        core = extra("openvino").Core()
-        compiled = core.compile_model(
+        compiled = _core(extra("openvino")).compile_model(
             str(folder / self.files[0]),
             "CPU",
             {
@@ -178,6 +178,17 @@ class OpenVINOBackend(Backend):
             return own.request.infer(dict(inputs))[0].copy()
 
         return run
+
+
+@cache
+def _core(runtime: Any) -> Any:
+    """OpenVINO's core, one for the process, which is never freed.
+
+    Its CPU plugin sets an alternate signal stack for the thread that loads it. When one of several cores is freed, the
+    stack that the other restores may be unmapped already: the next signal (a DataLoader worker that ends, Ctrl-C) then
+    ends the process with a segmentation fault and no traceback.
+    """
+    return runtime.Core()
 
 
 def _compress_weights(model: Any) -> None:
