@@ -25,15 +25,8 @@ $(READY): pyproject.toml constraints.txt
 quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25, rank an example (minutes on two cores)
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh experiments/quickstart.sh
 
-<<<<<<< HEAD
-# Two processes: after all other tests the native runtimes of exported models have crashed in one process.
 test: $(READY) ## all tests, and the examples in docstrings
-	$(BIN)/pytest tests/inference
-	$(BIN)/pytest --ignore tests/inference
-=======
-test: $(READY) ## all tests
 	$(BIN)/pytest
->>>>>>> 8ad2672 (One OpenVINO core for the process, never freed: freeing one of several left a dangling signal stack, which crashed the tests; make test is one process again)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
