@@ -281,8 +281,9 @@ class CrossJEM(NeuralRanker):
         batch = self.collate([ranking_list]).to(next(self.encoder.parameters()).device)
         tokens = self.encode_items([ranking_list]).tokens
         query = self.encode_queries([ranking_list]).tokens.values.tolist()
-        convert, seen = self.tokenizer.hf.convert_ids_to_tokens, []
-        context = ["[CLS]", *convert(query), "[SEP]"]
+        hf, seen = self.tokenizer.hf, []
+        convert = hf.convert_ids_to_tokens
+        context = convert([hf.cls_token_id, *query, hf.sep_token_id])
         kinds = ["special", *["query"] * len(query), "special"]
         found: dict[int, Explanation] = {}
         begin = 0
