@@ -177,6 +177,8 @@ def _compile(ranker: Ranker, device: torch.device) -> Ranker:
     """A copy that shares the weights and runs a compiled network; on a GPU with one CUDA graph a shape."""
     made = copy.copy(ranker)
     graphs = device.type == "cuda"
+    if graphs:
+        made.pad_to_few_shapes()
     network = torch.compile(ranker.score_run, dynamic=True, mode="reduce-overhead" if graphs else None)
 
     def score_run(**tensors: Tensor) -> Tensor:

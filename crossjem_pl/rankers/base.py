@@ -155,6 +155,9 @@ class Ranker(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} defines no run_axes")
 
+    def pad_to_few_shapes(self) -> None:
+        """Makes `collate` pad to coarse multiples, where a ranker can, for devices that capture a graph per shape."""
+
     @classmethod
     def can_be_exported(cls) -> bool:
         """Whether other runtimes can run this ranker: whether it defines `score_run`."""

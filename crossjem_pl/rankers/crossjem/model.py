@@ -232,6 +232,9 @@ class CrossJEM(NeuralRanker):
         runs, slots = zip(*self._format.runs(passes, mask.numel(), cost), strict=True)
         return Batch(mask, items.truncated, queries.truncated, runs=list(runs), slots=torch.cat(slots))
 
+    def pad_to_few_shapes(self) -> None:
+        self.steps = Steps(4, 64, 64, 64)
+
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
         return self._format.axes
