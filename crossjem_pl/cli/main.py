@@ -20,7 +20,7 @@ TRAINING = {
     "predict": "score lists and write a TREC run",
 }
 COMMANDS = {
-    "rank": "rank items for a query with a trained model",
+    "rank": "rank items for a query, with a trained model or the packaged encoder",
     "simulate": "write simulated sponsored-search lists",
     "convert": "convert ranking lists between file layouts",
     "prepare": "turn a public dataset or a click log into ranking lists",

@@ -18,9 +18,17 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="model folder or hub repository")
-    parser.add_argument("query")
-    parser.add_argument("items", nargs="*", help="item texts, or ids with --store")
+    parser.usage = "crossjem rank [options] [MODEL] QUERY ITEM [ITEM ...]"
+    parser.add_argument(
+        "texts",
+        nargs="+",
+        metavar="MODEL QUERY ITEM",
+        help="the first is a model if it is a model folder or starts with `packaged:`; then the query and the items "
+        "(ids with --store). Without a model: the packaged sentence encoder, all-MiniLM-L6-v2",
+    )
+    parser.add_argument(
+        "--model", help="model folder, packaged name or hub repository; then the first text is the query"
+    )
     parser.add_argument(
         "--items", dest="items_file", type=Path, metavar="FILE", help="text file, one item per line"
     )
@@ -42,12 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    items = [*args.items, *(_read_items(args.items_file) if args.items_file else [])]
-    if not items:
+    model, texts = _model_and_texts(args.model, args.texts)
+    items = [*texts[1:], *(_read_items(args.items_file) if args.items_file else [])]
+    if not texts or not items:
         raise ValueError("no items: give them after the query, or with --items FILE")
+    args.query = texts[0]
     from crossjem_pl.inference import Reranker
+    from crossjem_pl.rankers.encoders import PACKAGED
 
-    reranker = Reranker(args.model, device=args.device)
+    reranker = Reranker(model or PACKAGED, device=args.device)
     if args.store is not None:
         from crossjem_pl.text.token_store import TokenStore
 
@@ -69,8 +80,26 @@ def run(args: argparse.Namespace) -> None:
     console.print(_table(args.query, ranked, explanations))
     if args.filter or args.threshold is not None:
         console.print(_filtered(args, reranker, len(ranked), len(items)), soft_wrap=True)
+    if model is None:
+        print(f"scores: cosine by {PACKAGED}, not trained on your lists; see crossjem fit")
     if reranker.truncated:
         print(f"{reranker.truncated} texts were longer than the model's limits and were cut")
+
+
+def _model_and_texts(model: str | None, texts: list[str]) -> tuple[str | None, list[str]]:
+    """The model, None for the default, and the query with its items."""
+    first = texts[0]
+    if model is not None:
+        return model, texts
+    files = ("config.json", "modules.json", "export.json")
+    if first.startswith("packaged:") or any((Path(first) / file).is_file() for file in files):
+        return first, texts[1:]
+    if "/" in first and not any(letter.isspace() for letter in first):
+        raise ValueError(
+            f"{first!r} looks like a model, but no such folder holds one (config.json). For a model of the Hugging "
+            f"Face hub, or if {first!r} is the query: crossjem rank --model MODEL QUERY ITEM ..."
+        )
+    return None, texts
 
 
 def _read_items(path: Path) -> list[str]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from crossjem_pl.inference.scorer import Precision, Scorer
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Explanation, Ranker
+from crossjem_pl.rankers.encoders import PACKAGED
 from crossjem_pl.rankers.folder import load_ranker, local_folder, read_json, save_ranker
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import TokenizedList
@@ -53,7 +54,8 @@ class Reranker:
 
     Args:
         model: a model folder, a hub repository, an exported model, or a ranker, which is put into eval mode and
-            moved to `device`. A folder's stored threshold and tuned configuration come with it.
+            moved to `device`. A folder's stored threshold and tuned configuration come with it. Without one: the
+            packaged sentence encoder, all-MiniLM-L6-v2, whose scores are cosines of query and item.
         device: "cpu", "cuda", ...; None takes a GPU if there is one.
         precision: of the matrix products; scores are float32 always. "bfloat16" on a CPU pays only with AMX
             or AVX-512 bf16. None takes what `tune` stored in the folder, else float32.
@@ -70,14 +72,14 @@ class Reranker:
             precision, its `threshold.json` is malformed, or an argument is out of range.
 
     Example:
-        >>> reranker = Reranker("runs/quickstart/model")  # doctest: +SKIP
-        >>> reranker.rank("running shoes", ["trail shoes", "office chair"])[0].text  # doctest: +SKIP
+        >>> reranker = Reranker()  # or Reranker("runs/quickstart/model")
+        >>> reranker.rank("running shoes", ["office chair", "trail shoes"])[0].text
         'trail shoes'
     """
 
     def __init__(
         self,
-        model: Ranker | str | Path,
+        model: Ranker | str | Path = PACKAGED,
         device: str | torch.device | None = None,
         precision: Precision | None = None,
         batch_size: int = 32,

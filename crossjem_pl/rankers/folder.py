@@ -13,7 +13,7 @@ from transformers import AutoConfig
 
 import crossjem_pl
 from crossjem_pl.rankers.base import RANKERS, Ranker
-from crossjem_pl.rankers.encoders import first_position
+from crossjem_pl.rankers.encoders import first_position, resolve
 
 __all__ = [
     "PublicFolders",
@@ -190,11 +190,12 @@ def _adopt(folder: Path, config: dict[str, Any]) -> Ranker:
 
 
 def local_folder(name: str) -> Path:
-    """The folder of that name, or the local copy of the hub repository.
+    """The folder of that name, the installed one of a `packaged:` name, or the local copy of the hub repository.
 
     Raises:
-        FileNotFoundError: if there is neither; says what to do.
+        FileNotFoundError: if there is none; says what to do.
     """
+    name = resolve(name)
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download

@@ -70,6 +70,19 @@ def test_rank_prints_json(model: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert (found["query"], found["truncated"]) == ("red shoes", 0)
 
 
+@pytest.mark.parametrize(
+    "model", [[], ["packaged:all-MiniLM-L6-v2"], ["--model", "packaged:all-MiniLM-L6-v2"]]
+)
+def test_rank_needs_no_trained_model(model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["running shoes", "office chair", "trail shoes"]
+    assert main(["rank", *model, *texts, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["items"]
+    assert [row["index"] for row in rows] == [1, 0]
+    assert [row["score"] for row in rows] == pytest.approx([0.7138, 0.1299], abs=1e-4), "cosines"
+    assert main(["rank", *model, *texts]) == 0
+    assert ("not trained on your lists" in capsys.readouterr().out) is (not model)
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["rank", "--help"], ["tune", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """So that it answers at once."""
@@ -87,6 +100,8 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     ("arguments", "named"),
     [
         (["rank", "MODEL", "red shoes"], "no items"),
+        (["rank", "MODEL"], "no items"),
+        (["rank", "runs/none/model", "red shoes", "boots"], "--model"),
         (["rank", "MODEL", " ", "boots"], "query"),
         (["rank", "MODEL", "red shoes", "boots", " "], "position 1"),
         (["rank", "MODEL", "red shoes", "--items", "/no/file.txt"], "/no/file.txt"),
