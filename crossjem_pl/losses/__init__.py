@@ -1,7 +1,7 @@
-"""Ranking losses: pure masked functions, each with a thin `RankingLoss` module that `LOSSES` names.
+"""Ranking losses: masked classes that `LOSSES` names.
 
-Every function is `fn(scores, targets, mask, *, options, reduction="mean")`: scores and targets floating point
-[lists, items], mask bool [lists, items] and True on items. It returns a scalar, or [lists] for reduction "none".
+Every one is called with scores and targets, floating point [lists, items], and a mask, bool [lists, items] and True on
+items, and gives a scalar.
 """
 
 from crossjem_pl.losses.base import *  # noqa: F403 - each module's __all__ is the one list of its names

@@ -14,29 +14,28 @@ __all__ = ["LOSSES", "VECTOR_LOSSES", "RankingLoss", "Reduction", "TargetKind", 
 
 Reduction = Literal["mean", "sum", "none"]
 TargetKind = Literal["probabilities", "logits"]
+PerList = tuple[Tensor, Tensor]
+"""The loss of each list [lists], and bool [lists]: the list has one."""
 
 
 class _Loss(nn.Module):
-    """A loss function and its options. A subclass names both: `class ListNet(RankingLoss, name=..., function=...)`;
-    its constructor takes the keyword arguments of the function, except `reduction`, with the same defaults, and
-    raises the errors that the function has for them."""
+    """A loss with options: the constructor takes the keyword arguments of the static method `compute`, except
+    `reduction`, with the same defaults, and raises the errors that it has for them."""
 
     name: ClassVar[str]
     """Key in the registry, the name of the overlay `experiments/losses/<name>.yaml`."""
-    function: ClassVar[Callable[..., Tensor]]
     registry: ClassVar[dict[str, Any]]
+    compute: ClassVar[Callable[..., Any]]
     _signature: ClassVar[Signature] = Signature()
 
-    def __init_subclass__(cls, *, name: str = "", function: Callable[..., Tensor] | None = None) -> None:
+    def __init_subclass__(cls, *, name: str = "") -> None:
         super().__init_subclass__()
-        if function is None:  # a base class, or a loss with its own `forward`
+        if "compute" not in vars(cls):  # a base class, or a loss with its own `forward`
             return
-        if any(name in names for names in (LOSSES, VECTOR_LOSSES)):
-            raise ValueError(f"two losses are named {name!r}")
-        types = get_type_hints(function)
+        types = get_type_hints(cls.compute)
         options = [
             parameter.replace(kind=Parameter.POSITIONAL_OR_KEYWORD, annotation=types[parameter.name])
-            for parameter in signature(function).parameters.values()
+            for parameter in signature(cls.compute).parameters.values()
             if parameter.kind is Parameter.KEYWORD_ONLY and parameter.name != "reduction"
         ]
 
@@ -45,9 +44,9 @@ class _Loss(nn.Module):
 
         this = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
         __init__.__signature__ = Signature([this, *options])  # type: ignore[attr-defined]
-        __init__.__doc__ = function.__doc__
+        __init__.__doc__ = cls.__doc__
         cls.__init__ = __init__  # type: ignore[method-assign]
-        cls.name, cls.function, cls._signature = name, staticmethod(function), Signature(options)
+        cls.name, cls._signature = name, Signature(options)
         cls.registry[name] = cls
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -55,11 +54,11 @@ class _Loss(nn.Module):
         bound = self._signature.bind(*arguments, **options)
         bound.apply_defaults()
         self.options: dict[str, Any] = dict(bound.arguments)
-        if hasattr(self, "function"):
+        if hasattr(self, "compute"):
             self._check_options()
 
     def _check_options(self) -> None:
-        """Raises what the function raises for its options."""
+        """Raises what `compute` raises for the options."""
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -72,22 +71,24 @@ VECTOR_LOSSES: dict[str, type[VectorLoss]] = {}
 
 
 class RankingLoss(_Loss):
-    """Module around a pure masked function: `forward(scores, targets, mask) -> scalar`, always in float32.
+    """A masked loss over scores: `forward(scores, targets, mask) -> scalar`, always in float32.
 
-    Shapes: `scores` and `targets` [lists, items], `mask` bool [lists, items], True on items. Entries where
-    the mask is False may hold anything, infinities and NaN included: they take no part in the value or the
-    gradient.
+    Shapes: `scores` and `targets` [lists, items], `mask` bool [lists, items], True on items. Entries where the mask is
+    False may hold anything, infinities and NaN included: they take no part in the value or the gradient.
 
-    Each list's loss depends on that list alone: on neither the padding nor the other lists of the batch. The
-    value is the mean over the lists that have a loss; a list that has none (each function says which) is not
-    counted.
+    Each list's loss depends on that list alone: on neither the padding nor the other lists of the batch. The value is
+    the mean over the lists that have a loss; a list that has none (each class says which) is not counted.
+
+    A subclass `class ListNet(RankingLoss, name="listnet")` has a static method `compute(scores, targets, mask, *,
+    options) -> PerList`; its tensors are as `check_shapes` gives them.
     """
 
     registry = LOSSES
 
-    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        """The mean loss over the lists that have one."""
-        return self.function(scores, targets, mask, **self.options)
+    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor, reduction: Reduction = "mean") -> Tensor:
+        """The mean loss over the lists that have one, their sum, or with "none" the loss of each list [lists]."""
+        per_list = self.compute(*check_shapes(scores, targets, mask), **self.options)
+        return reduce_lists(*per_list, reduction)
 
     def _check_options(self) -> None:
         nothing = torch.zeros(1, 2, device="cpu")
@@ -96,12 +97,12 @@ class RankingLoss(_Loss):
 
 class VectorLoss(_Loss):
     """A loss over vectors instead of scores: the score of any query of the batch with any item is their inner
-    product. Only rankers with `vectors` (dual encoders) can be trained with it. The option `gather` extends the
-    batch to all processes.
+    product. Only rankers with `vectors` (dual encoders) can be trained with it. The option `gather` extends the batch
+    to all processes.
 
-    Shapes: `query_vectors` [lists, width], `item_vectors` [lists, items, width], `targets` [lists, items],
-    `mask` bool [lists, items], `item_keys` int64 [lists, items] and `query_keys` int64 [lists], equal where
-    the texts are. Where the mask is False, anything goes.
+    Shapes: `query_vectors` floating point [lists, width] and `item_vectors` [lists, items, width], finite on items;
+    `targets` and bool `mask` [lists, items]; `item_keys` int64 [lists, items] and `query_keys` int64 [lists], equal
+    where the texts are (hashes of them). Where the mask is False, anything goes.
     """
 
     registry = VECTOR_LOSSES
@@ -114,17 +115,17 @@ class VectorLoss(_Loss):
         mask: Tensor,
         item_keys: Tensor,
         query_keys: Tensor,
+        reduction: Reduction = "mean",
     ) -> Tensor:
-        """The mean loss over the lists that have one."""
-        return self.function(
-            query_vectors, item_vectors, targets, mask, item_keys, query_keys, **self.options
-        )
+        """The mean loss over the lists that have one: float32, or float64 for float64 vectors."""
+        tensors = query_vectors, item_vectors, targets, mask, item_keys, query_keys
+        return self.compute(*tensors, **self.options, reduction=reduction)
 
     def _check_options(self) -> None:
         nothing = torch.zeros(1, 2, device="cpu")
         keys = nothing.long()
         tensors = nothing, nothing[..., None].expand(1, 2, 2), nothing, nothing == 0, keys, keys[:, 0]
-        self.function(*tensors, **{**self.options, "gather": False})
+        self.compute(*tensors, **{**self.options, "gather": False})
 
 
 def check_shapes(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,9 +149,7 @@ def check_shapes(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor,
 def check_targets(allowed: Tensor, targets: Tensor, mask: Tensor, expected: str) -> None:
     """Raises a ValueError that names the first target of an item where `allowed`, bool [lists, items], is False.
 
-    Args:
-        allowed, targets, mask: [lists, items].
-        expected: what the loss takes, for the message.
+    `expected` is what the loss takes, for the message.
     """
     wrong = mask & ~allowed
     if bool(wrong.any()):
@@ -188,15 +187,9 @@ def check_choice(choices: Any, **options: str) -> None:
 def teacher_logits(
     targets: Tensor, mask: Tensor, targets_are: TargetKind, epsilon: float, loss: str
 ) -> Tensor:
-    """Teacher logits [lists, items]: log(p / (1 - p)) with p clamped to [epsilon, 1 - epsilon], or as they
-    are.
+    """Teacher logits [lists, items]: log(p / (1 - p)) with p clamped to [epsilon, 1 - epsilon], or as they are.
 
-    Args:
-        targets: floating point [lists, items], 0 on padding.
-        mask: bool [lists, items].
-        targets_are: "probabilities" are turned into logits, "logits" stay.
-        epsilon: bound of the clamping, at least 1e-6 (much below, 1 - epsilon is 1 in float32) and below 0.5.
-        loss: name of the loss, for the message.
+    An epsilon much below 1e-6 would make 1 - epsilon 1 in float32. `loss` is a name for the message.
 
     Raises:
         ValueError: on a probability outside [0, 1], an epsilon out of bounds or an unknown kind.
@@ -256,14 +249,8 @@ def better_count(targets: Tensor, mask: Tensor) -> Tensor:
 def logsumexp_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """log sum of exp(values_k) over the items k of the list with keys_k < keys_j, for every item j.
 
-    One sort and one running log-sum-exp: O(N log N) time and O(N) memory a list. The inequality is strict:
-    items with equal keys are in no sum of each other, so the result does not depend on the order of the
-    items.
-
-    Args:
-        values: floating point [lists, items]; differentiable.
-        keys: floating point [lists, items], finite on items.
-        mask: bool [lists, items].
+    One sort and one running log-sum-exp: O(N log N) time and O(N) memory a list. The inequality is strict: items with
+    equal keys are in no sum of each other, so the result does not depend on the order of the items.
 
     Returns:
         The sums [lists, items], 0 where there is nothing below, and bool [lists, items]: there is something

@@ -9,185 +9,160 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossjem_pl.losses.base import (
+    PerList,
     RankingLoss,
     Reduction,
     VectorLoss,
     better_count,
     check_cutoff,
     check_positive,
-    check_shapes,
     masked_mean,
     plackett_luce_terms,
     reduce_lists,
 )
 
-__all__ = ["CoRAL", "InBatchInfoNCE", "InfoNCE", "coral", "in_batch_info_nce", "info_nce"]
+__all__ = ["CoRAL", "InBatchInfoNCE", "InfoNCE"]
 
 
-def info_nce(
-    scores: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    *,
-    temperature: float = 1.0,
-    threshold: float = 0.0,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class InfoNCE(RankingLoss, name="info_nce"):
     """Each positive of the list against the list's negatives.
 
         P = {j : y_j > threshold};  N = the other items
         loss = - mean over i in P of log( exp(s_i / T) / (exp(s_i / T) + sum over j in N of exp(s_j / T)) )
 
-    van den Oord et al., "Representation Learning with Contrastive Predictive Coding" (arXiv 1807.03748); the
-    loss of DPR (Karpukhin et al., arXiv 2004.04906) with the negatives of one list. **Several positives**:
-    each has its own term, and the others are not in its denominator, so positives do not compete.
+    van den Oord et al., "Representation Learning with Contrastive Predictive Coding" (arXiv 1807.03748); the loss of
+    DPR (Karpukhin et al., arXiv 2004.04906) with the negatives of one list. **Several positives**: each has its own
+    term, and the others are not in its denominator, so positives do not compete. A list has a loss if it has a
+    positive and a negative.
 
     Args:
         targets: binary or graded labels or teacher probabilities [lists, items].
         temperature: divides the scores. Cosines want a small one (0.05); logits of a classifier want 1.
         threshold: items with a target above it are positives.
-        reduction: over the lists. A list has a loss if it has a positive and a negative.
     """
-    check_positive(temperature=temperature)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    positive = (targets > threshold) & mask
-    # all negatives are below all positives, and no positive is below another
-    terms, has_below = plackett_luce_terms(scores / temperature, positive.to(scores.dtype), mask)
-    return reduce_lists(masked_mean(terms, has_below), has_below.any(dim=-1), reduction)
+
+    @staticmethod
+    def compute(
+        scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0, threshold: float = 0.0
+    ) -> PerList:
+        check_positive(temperature=temperature)
+        positive = (targets > threshold) & mask
+        # all negatives are below all positives, and no positive is below another
+        terms, has_below = plackett_luce_terms(scores / temperature, positive.to(scores.dtype), mask)
+        return masked_mean(terms, has_below), has_below.any(dim=-1)
 
 
-class InfoNCE(RankingLoss, name="info_nce", function=info_nce):
-    """Module of `info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5."""
-
-
-def coral(
-    scores: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    *,
-    k: int | None = 10,
-    temperature: float = 1.0,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class CoRAL(RankingLoss, name="coral"):
     """Each of the top k items against the items that the teacher ranks after it.
 
         loss = - 1/k * sum over ranks i = 1..k of log( exp(s_i / T) / sum over ranks j >= i of exp(s_j / T) )
 
-    with ranks by target. Gienapp, Deckers and Potthast, "Contrastive Ranking-Aware Learning" (CoRAL, 2023),
-    after Hoffmann et al., "Ranking Info Noise Contrastive Estimation" (AAAI 2022). Scores are inner products
-    of query and item there; any scores do. **Ties**: an item is contrasted with the items strictly below it
-    and never with its equals; those tied to the k-th item count as among the top k. An item with nothing below
-    has the term 0. The sum is divided by k, even if the list is shorter or has fewer terms; for k = None by the
-    length of the list.
+    with ranks by target. Gienapp, Deckers and Potthast, "Contrastive Ranking-Aware Learning" (CoRAL, 2023), after
+    Hoffmann et al., "Ranking Info Noise Contrastive Estimation" (AAAI 2022). Scores are inner products of query and
+    item there; any scores do. **Ties**: an item is contrasted with the items strictly below it and never with its
+    equals; those tied to the k-th item count as among the top k. An item with nothing below has the term 0. The sum is
+    divided by k, even if the list is shorter or has fewer terms; for k = None by the length of the list. A list has a
+    loss if two of its targets differ.
 
     >>> scores, targets = torch.zeros(1, 3), torch.tensor([[0.9, 0.1, 0.4]])
-    >>> coral(scores, targets, torch.ones(1, 3) > 0, k=2)  # (log 3 + log 2) / 2
+    >>> CoRAL(k=2)(scores, targets, torch.ones(1, 3) > 0)  # (log 3 + log 2) / 2
     tensor(0.8959)
 
     Args:
         targets: anything that orders the items, usually teacher scores [lists, items].
         k: number of ranks that have a term; None for all.
         temperature: divides the scores. Cosines want a small one (0.05).
-        reduction: over the lists. A list has a loss if two of its targets differ.
     """
-    check_positive(temperature=temperature)
-    check_cutoff(k=k)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    terms, has_term = plackett_luce_terms(scores / temperature, targets, mask)
-    if k is not None:
-        has_term = has_term & (better_count(targets, mask) < k)
-    divisor = mask.sum(dim=-1).clamp(min=1) if k is None else k
-    per_list = terms.masked_fill(~has_term, 0.0).sum(dim=-1) / divisor
-    return reduce_lists(per_list, has_term.any(dim=-1), reduction)
+
+    @staticmethod
+    def compute(
+        scores: Tensor, targets: Tensor, mask: Tensor, *, k: int | None = 10, temperature: float = 1.0
+    ) -> PerList:
+        check_positive(temperature=temperature)
+        check_cutoff(k=k)
+        terms, has_term = plackett_luce_terms(scores / temperature, targets, mask)
+        if k is not None:
+            has_term = has_term & (better_count(targets, mask) < k)
+        divisor = mask.sum(dim=-1).clamp(min=1) if k is None else k
+        per_list = terms.masked_fill(~has_term, 0.0).sum(dim=-1) / divisor
+        return per_list, has_term.any(dim=-1)
 
 
-class CoRAL(RankingLoss, name="coral", function=coral):
-    """Module of `coral`. Targets: anything that orders the items, usually teacher scores."""
-
-
-def in_batch_info_nce(
-    query_vectors: Tensor,
-    item_vectors: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    item_keys: Tensor,
-    query_keys: Tensor,
-    *,
-    temperature: float = 1.0,
-    threshold: float = 0.0,
-    gather: bool = False,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce"):
     """InfoNCE of a dual encoder whose negatives are the items of all lists of the batch.
 
         loss of a list = - mean over its positives i of
             log( exp(q.d_i / T) / (exp(q.d_i / T) + sum over negatives j of exp(q.d_j / T)) )
 
-    Karpukhin et al., "Dense Passage Retrieval" (arXiv 2004.04906). The negatives of a query are all items of
-    the batch, except those whose key is the key of a known positive of that query: not the positive's own
-    duplicates in other lists, not its other positives, not the positives of another list with the same query.
-    An item text that is a negative in several lists counts as often as it occurs.
+    Karpukhin et al., "Dense Passage Retrieval" (arXiv 2004.04906). The negatives of a query are all items of the
+    batch, except those whose key is the key of a known positive of that query: not the positive's own duplicates in
+    other lists, not its other positives, not the positives of another list with the same query. An item text that is a
+    negative in several lists counts as often as it occurs.
 
-    With `gather`, the items of all processes are negatives, with gradients. The mean over the processes of
-    the value with `reduction="mean"` is then the value of one process on the concatenated batch, and
-    DistributedDataParallel's averaged gradient is its gradient, whatever the number of lists on each process.
-    Every process has to call it.
+    With `gather`, the items of all processes are negatives, with gradients. The mean over the processes of the value
+    with `reduction="mean"` is then the value of one process on the concatenated batch, and DistributedDataParallel's
+    averaged gradient is its gradient, whatever the number of lists on each process. Every process has to call it.
 
     Args:
-        query_vectors: floating point [lists, dimensions], finite.
-        item_vectors: floating point [lists, items, dimensions]; anything on padding.
         targets: labels or teacher probabilities [lists, items].
-        mask: bool [lists, items].
-        item_keys: int64 [lists, items], equal for equal item texts (a hash of the text).
-        query_keys: int64 [lists], equal for equal queries.
-        temperature: divides the inner products.
+        temperature: divides the inner products; the rankers' `vectors` have their scale multiplied in already.
         threshold: items with a target above it are positives.
         gather: take the items of all processes of the default process group; without one it changes nothing.
-        reduction: over the lists of this process. A list has a loss if it has a positive and a negative.
-
-    Returns:
-        Scalar in float32 (float64 for float64 vectors), or [lists] for reduction "none".
 
     Raises:
         ValueError: on shapes or types that do not agree.
     """
-    check_positive(temperature=temperature)
-    _check_vectors(query_vectors, item_vectors, targets, mask, item_keys, query_keys)
-    gather = gather and dist.is_available() and dist.is_initialized()
-    dtype = torch.promote_types(torch.promote_types(query_vectors.dtype, item_vectors.dtype), torch.float32)
-    items = torch.where(mask[:, :, None], item_vectors, torch.zeros_like(item_vectors))
-    positive = (targets > threshold) & mask
-    keys, own_queries = item_keys.masked_fill(~mask, 0), query_keys
-    first_list = 0
-    all_items, all_positive, all_mask, all_keys, all_queries = items, positive, mask, keys, own_queries
-    if gather:
-        shape, first_list = _largest_shape(mask)
-        all_items = _gather(items, shape)
-        numbers = _gather(torch.stack((positive.long(), mask.long(), keys), dim=-1), shape)
-        all_positive, all_mask, all_keys = numbers[..., 0] > 0, numbers[..., 1] > 0, numbers[..., 2]
-        all_queries = _gather(own_queries[:, None], (shape[0], 1))[:, 0]
 
-    with torch.autocast(query_vectors.device.type, enabled=False):
-        flat = all_items.reshape(-1, all_items.shape[-1]).to(dtype)
-        logits = query_vectors.to(dtype) @ flat.T / temperature
-    known = _known_positives(own_queries, all_queries, all_keys, all_positive)
-    negative = all_mask.reshape(1, -1) & ~known
-    filled = logits.masked_fill(~negative, torch.finfo(dtype).min)
-    has_negative = negative.any(dim=-1)
-    against = filled.logsumexp(dim=-1).masked_fill(~has_negative, 0.0)
+    @staticmethod
+    def compute(
+        query_vectors: Tensor,
+        item_vectors: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        item_keys: Tensor,
+        query_keys: Tensor,
+        *,
+        temperature: float = 1.0,
+        threshold: float = 0.0,
+        gather: bool = False,
+        reduction: Reduction = "mean",
+    ) -> Tensor:
+        check_positive(temperature=temperature)
+        _check_vectors(query_vectors, item_vectors, targets, mask, item_keys, query_keys)
+        gather = gather and dist.is_available() and dist.is_initialized()
+        dtype = torch.promote_types(query_vectors.dtype, torch.float32)
+        items = torch.where(mask[:, :, None], item_vectors, torch.zeros_like(item_vectors))
+        positive = (targets > threshold) & mask
+        keys, first_list = item_keys.masked_fill(~mask, 0), 0
+        all_items, all_positive, all_mask, all_keys, all_queries = items, positive, mask, keys, query_keys
+        if gather:
+            shape, first_list = _largest_shape(mask)
+            all_items = _gather(items, shape)
+            numbers = _gather(torch.stack((positive.long(), mask.long(), keys), dim=-1), shape)
+            all_positive, all_mask, all_keys = numbers[..., 0] > 0, numbers[..., 1] > 0, numbers[..., 2]
+            all_queries = _gather(query_keys[:, None], (shape[0], 1))[:, 0]
 
-    width = all_items.shape[1]
-    rows = torch.arange(mask.shape[0], device=mask.device)[:, None]
-    own = torch.arange(mask.shape[1], device=mask.device)[None, :] + (first_list + rows) * width
-    terms = -functional.logsigmoid(logits.gather(-1, own) - against[:, None])
-    has_loss = positive.any(dim=-1) & has_negative
-    per_list = masked_mean(terms, positive)
-    if gather and reduction == "mean":
-        count = has_loss.sum()
-        dist.all_reduce(count)
-        scale = dist.get_world_size() / count.clamp(min=1)
-        return reduce_lists(per_list, has_loss, "sum") * scale
-    return reduce_lists(per_list, has_loss, reduction)
+        with torch.autocast(query_vectors.device.type, enabled=False):
+            flat = all_items.reshape(-1, all_items.shape[-1]).to(dtype)
+            logits = query_vectors.to(dtype) @ flat.T / temperature
+        known = _known_positives(query_keys, all_queries, all_keys, all_positive)
+        negative = all_mask.reshape(1, -1) & ~known
+        filled = logits.masked_fill(~negative, torch.finfo(dtype).min)
+        has_negative = negative.any(dim=-1)
+        against = filled.logsumexp(dim=-1).masked_fill(~has_negative, 0.0)
+
+        width = all_items.shape[1]
+        rows = torch.arange(mask.shape[0], device=mask.device)[:, None]
+        own = torch.arange(mask.shape[1], device=mask.device)[None, :] + (first_list + rows) * width
+        terms = -functional.logsigmoid(logits.gather(-1, own) - against[:, None])
+        has_loss = positive.any(dim=-1) & has_negative
+        per_list = masked_mean(terms, positive)
+        if gather and reduction == "mean":
+            count = has_loss.sum()
+            dist.all_reduce(count)
+            scale = dist.get_world_size() / count.clamp(min=1)
+            return reduce_lists(per_list, has_loss, "sum") * scale
+        return reduce_lists(per_list, has_loss, reduction)
 
 
 def _check_vectors(
@@ -231,10 +206,3 @@ def _gather(values: Tensor, shape: tuple[int, int]) -> Tensor:
     lists, items = values.shape[:2]
     widths = [0, 0] * (values.ndim - 2) + [0, shape[1] - items, 0, shape[0] - lists]
     return torch.cat(dist_functional.all_gather(functional.pad(values, widths).contiguous()))
-
-
-class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce", function=in_batch_info_nce):
-    """Module of `in_batch_info_nce`. Targets: labels, or teacher probabilities with a threshold such as 0.5.
-
-    The rankers' `vectors` have their scale multiplied in, so `temperature` is 1 unless it is wanted on top.
-    """

@@ -10,15 +10,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossjem_pl.losses.base import (
+    PerList,
     RankingLoss,
-    Reduction,
     TargetKind,
     at_least_two_items,
     better_count,
     check_choice,
     check_cutoff,
     check_positive,
-    check_shapes,
     check_targets,
     differences,
     masked_log_softmax,
@@ -26,7 +25,6 @@ from crossjem_pl.losses.base import (
     mean_over_pairs,
     plackett_luce_terms,
     ratio,
-    reduce_lists,
     strict_pairs,
     teacher_logits,
 )
@@ -42,14 +40,6 @@ __all__ = [
     "Poly1CrossEntropy",
     "PositionAwareListMLE",
     "SoftmaxCrossEntropy",
-    "approx_discounted_rank_mse",
-    "kl_divergence",
-    "lambda_loss",
-    "list_mle",
-    "list_net",
-    "poly1_cross_entropy",
-    "position_aware_list_mle",
-    "softmax_cross_entropy",
 ]
 
 GainKind = Literal["exponential", "linear"]
@@ -59,52 +49,50 @@ LARGEST_GRADE = 30.0
 """Labels above it are taken for logits: their gain 2^y - 1 would leave one item with all of the weight."""
 
 
-def softmax_cross_entropy(
-    scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduction = "mean"
-) -> Tensor:
+class SoftmaxCrossEntropy(RankingLoss, name="softmax_ce"):
     """Cross entropy of the softmax over the list against the labels as a distribution.
 
         loss = - sum over items j of (y_j / sum of y) * log softmax(s)_j
 
-    The softmax loss of RankT5 (Zhuang et al., arXiv 2210.10634), with labels normalised to sum 1.
+    The softmax loss of RankT5 (Zhuang et al., arXiv 2210.10634), with labels normalised to sum 1. A list has a loss if
+    it has two items and a label above 0.
 
-    Args:
-        targets: non-negative labels, binary or graded [lists, items].
-        reduction: over the lists. A list has a loss if it has two items and a label above 0.
+    Targets: non-negative labels, binary or graded [lists, items].
 
     Raises:
         ValueError: on a negative target.
     """
-    return poly1_cross_entropy(scores, targets, mask, epsilon=0.0, reduction=reduction)
+
+    @staticmethod
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        return _softmax_terms(scores, targets, mask, epsilon=0.0)
 
 
-class SoftmaxCrossEntropy(RankingLoss, name="softmax_ce", function=softmax_cross_entropy):
-    """Module of `softmax_cross_entropy`. Targets: non-negative labels."""
-
-
-def poly1_cross_entropy(
-    scores: Tensor, targets: Tensor, mask: Tensor, *, epsilon: float = 1.0, reduction: Reduction = "mean"
-) -> Tensor:
+class Poly1CrossEntropy(RankingLoss, name="poly1"):
     """Softmax cross entropy plus the first term of its polynomial expansion.
 
         w_j = y_j / sum of y;  p = softmax(s)
         loss = sum over items j of w_j * ( -log p_j + epsilon * (1 - p_j) )
 
-    Poly-1 softmax of RankT5 (Zhuang et al., arXiv 2210.10634), after Leng et al., "PolyLoss" (arXiv
-    2204.12511).
+    Poly-1 softmax of RankT5 (Zhuang et al., arXiv 2210.10634), after Leng et al., "PolyLoss" (arXiv 2204.12511). A
+    list has a loss if it has two items and a label above 0.
 
     Args:
         targets: non-negative labels, binary or graded [lists, items].
-        epsilon: weight of the added term, at least -1 (below, the loss rewards a wrong answer near its
-            optimum).
-        reduction: over the lists. A list has a loss if it has two items and a label above 0.
+        epsilon: weight of the added term, at least -1 (below, the loss rewards a wrong answer near its optimum).
 
     Raises:
         ValueError: on a negative target or an epsilon below -1.
     """
-    if not -1.0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon must be at least -1 and finite, got {epsilon!r}")
-    scores, targets, mask = check_shapes(scores, targets, mask)
+
+    @staticmethod
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor, *, epsilon: float = 1.0) -> PerList:
+        if not -1.0 <= epsilon < float("inf"):
+            raise ValueError(f"epsilon must be at least -1 and finite, got {epsilon!r}")
+        return _softmax_terms(scores, targets, mask, epsilon)
+
+
+def _softmax_terms(scores: Tensor, targets: Tensor, mask: Tensor, epsilon: float) -> PerList:
     check_targets(targets >= 0, targets, mask, "a softmax cross entropy takes labels that are at least 0")
     total = targets.sum(dim=-1)
     weights = ratio(targets, total[:, None])
@@ -112,138 +100,115 @@ def poly1_cross_entropy(
     per_list = -(weights * log_p).sum(dim=-1)
     if epsilon != 0.0:
         per_list = per_list - epsilon * (weights * torch.expm1(log_p)).sum(dim=-1)
-    return reduce_lists(per_list, (total > 0) & at_least_two_items(mask), reduction)
+    return per_list, (total > 0) & at_least_two_items(mask)
 
 
-class Poly1CrossEntropy(RankingLoss, name="poly1", function=poly1_cross_entropy):
-    """Module of `poly1_cross_entropy`. Targets: non-negative labels."""
-
-
-def list_net(
-    scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0, reduction: Reduction = "mean"
-) -> Tensor:
+class ListNet(RankingLoss, name="listnet"):
     """Cross entropy between the top-one probabilities of the targets and of the scores.
 
         loss = - sum over items j of softmax(y / temperature)_j * log softmax(s)_j
 
-    Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach" (ICML 2007), the top-one case.
-    The temperature is not in the paper (1 is the paper's form). It divides the targets only: labels in [0, 1]
-    give an almost uniform softmax over 30 items, and a temperature of 0.1 makes their differences count.
+    Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach" (ICML 2007), the top-one case. The
+    temperature is not in the paper (1 is the paper's form). It divides the targets only: labels in [0, 1] give an
+    almost uniform softmax over 30 items, and a temperature of 0.1 makes their differences count. A list has a loss if
+    it has two items. Where all targets are equal, it asks for equal scores.
 
     Args:
         targets: labels, probabilities or logits, any finite numbers [lists, items].
         temperature: divides the targets.
-        reduction: over the lists. A list has a loss if it has two items. Where all targets are equal, it asks
-            for equal scores.
     """
-    check_positive(temperature=temperature)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    weights = masked_log_softmax(targets / temperature, mask).exp().masked_fill(~mask, 0.0)
-    per_list = -(weights * masked_log_softmax(scores, mask)).sum(dim=-1)
-    return reduce_lists(per_list, at_least_two_items(mask), reduction)
+
+    @staticmethod
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0) -> PerList:
+        check_positive(temperature=temperature)
+        weights = masked_log_softmax(targets / temperature, mask).exp().masked_fill(~mask, 0.0)
+        per_list = -(weights * masked_log_softmax(scores, mask)).sum(dim=-1)
+        return per_list, at_least_two_items(mask)
 
 
-class ListNet(RankingLoss, name="listnet", function=list_net):
-    """Module of `list_net`. Targets: any finite numbers."""
-
-
-def kl_divergence(
-    scores: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    *,
-    targets_are: TargetKind = "probabilities",
-    epsilon: float = 1e-4,
-    temperature: float = 1.0,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class KLDivergence(RankingLoss, name="kl"):
     """Kullback-Leibler divergence of the list's softmax from the teacher's.
 
         P = softmax(t / temperature);  Q = softmax(s / temperature)
         loss = temperature^2 * sum over items j of P_j * (log P_j - log Q_j)
 
-    Hinton et al., "Distilling the Knowledge in a Neural Network" (arXiv 1503.02531) over a list of items; the
-    square of the temperature keeps the size of the gradient. 0 exactly where s = t up to a shift per list.
+    Hinton et al., "Distilling the Knowledge in a Neural Network" (arXiv 1503.02531) over a list of items; the square
+    of the temperature keeps the size of the gradient. 0 exactly where s = t up to a shift per list. A list has a loss
+    if it has two items.
 
     Args:
         targets: teacher probabilities or logits [lists, items].
         targets_are: "probabilities" are turned into logits t, "logits" are t.
         epsilon: probabilities are clamped to [epsilon, 1 - epsilon].
         temperature: divides both logits.
-        reduction: over the lists. A list has a loss if it has two items.
 
     Raises:
         ValueError: on a probability outside [0, 1].
     """
-    check_positive(temperature=temperature)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    teacher = teacher_logits(targets, mask, targets_are, epsilon, "KL")
-    log_p = masked_log_softmax(teacher / temperature, mask)
-    log_q = masked_log_softmax(scores / temperature, mask)
-    per_list = temperature**2 * (log_p.exp() * (log_p - log_q)).sum(dim=-1)
-    return reduce_lists(per_list, at_least_two_items(mask), reduction)
+
+    @staticmethod
+    def compute(
+        scores: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        *,
+        targets_are: TargetKind = "probabilities",
+        epsilon: float = 1e-4,
+        temperature: float = 1.0,
+    ) -> PerList:
+        check_positive(temperature=temperature)
+        teacher = teacher_logits(targets, mask, targets_are, epsilon, "KL")
+        log_p = masked_log_softmax(teacher / temperature, mask)
+        log_q = masked_log_softmax(scores / temperature, mask)
+        per_list = temperature**2 * (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+        return per_list, at_least_two_items(mask)
 
 
-class KLDivergence(RankingLoss, name="kl", function=kl_divergence):
-    """Module of `kl_divergence`. Targets: teacher probabilities, or logits if `targets_are` says so."""
-
-
-def list_mle(scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+class ListMLE(RankingLoss, name="listmle"):
     """Negative log-likelihood of the targets' order under the Plackett-Luce model of the scores.
 
         loss = - sum over items j of log( exp(s_j) / (exp(s_j) + sum over k with y_k < y_j of exp(s_k)) )
 
-    Xia et al., "Listwise Approach to Learning to Rank: Theory and Algorithm" (ICML 2008). The paper wants a
-    strict order. **Ties**: an item competes with the items strictly below it and never with an item of equal
-    target, so the tied items claim no order, whatever the order in which they are given (the form of the
-    unique softmax of Zhu and Klabjan, 2020). Without ties this is the paper's loss.
+    Xia et al., "Listwise Approach to Learning to Rank: Theory and Algorithm" (ICML 2008). The paper wants a strict
+    order. **Ties**: an item competes with the items strictly below it and never with an item of equal target, so the
+    tied items claim no order, whatever the order in which they are given (the form of the unique softmax of Zhu and
+    Klabjan, 2020). Without ties this is the paper's loss. A list has a loss if two of its targets differ. The sum over
+    the items is not divided by their number, as in the paper.
 
-    Args:
-        targets: anything that orders the items [lists, items].
-        reduction: over the lists. A list has a loss if two of its targets differ. The sum over the items is
-            not divided by their number, as in the paper.
+    Targets: anything that orders the items [lists, items].
     """
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    terms, has_below = plackett_luce_terms(scores, targets, mask)
-    return reduce_lists(terms.sum(dim=-1), has_below.any(dim=-1), reduction)
+
+    @staticmethod
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        terms, has_below = plackett_luce_terms(scores, targets, mask)
+        return terms.sum(dim=-1), has_below.any(dim=-1)
 
 
-class ListMLE(RankingLoss, name="listmle", function=list_mle):
-    """Module of `list_mle`. Targets: anything that orders the items."""
-
-
-def position_aware_list_mle(
-    scores: Tensor, targets: Tensor, mask: Tensor, *, reduction: Reduction = "mean"
-) -> Tensor:
+class PositionAwareListMLE(RankingLoss, name="plistmle"):
     """ListMLE whose first places weigh most.
 
         loss = - sum over items j of w_j * log( exp(s_j) / (exp(s_j) + sum over k with y_k < y_j of exp(s_k)) )
         w at place i of n is proportional to 2^(n - i) - 1; the weights of a list sum to 1
 
-    Lan et al., "Position-Aware ListMLE: A Sequential Learning Process for Ranking" (UAI 2014). The weights
-    are taken relative to 2^n, which leaves them as they are after normalisation and is finite for any n.
-    **Ties**: tied items claim no order (see `list_mle`) and share the mean weight of their places, so the
-    order of the input is nothing.
+    Lan et al., "Position-Aware ListMLE: A Sequential Learning Process for Ranking" (UAI 2014). The weights are taken
+    relative to 2^n, which leaves them as they are after normalisation and is finite for any n. **Ties**: tied items
+    claim no order (see `ListMLE`) and share the mean weight of their places, so the order of the input is nothing. A
+    list has a loss if two of its targets differ.
 
-    Args:
-        targets: anything that orders the items [lists, items].
-        reduction: over the lists. A list has a loss if two of its targets differ.
+    Targets: anything that orders the items [lists, items].
     """
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    terms, has_below = plackett_luce_terms(scores, targets, mask)
-    per_list = (_position_weights(targets, mask) * terms).sum(dim=-1)
-    return reduce_lists(per_list, has_below.any(dim=-1), reduction)
 
-
-class PositionAwareListMLE(RankingLoss, name="plistmle", function=position_aware_list_mle):
-    """Module of `position_aware_list_mle`. Targets: anything that orders the items."""
+    @staticmethod
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        terms, has_below = plackett_luce_terms(scores, targets, mask)
+        per_list = (_position_weights(targets, mask) * terms).sum(dim=-1)
+        return per_list, has_below.any(dim=-1)
 
 
 def _position_weights(targets: Tensor, mask: Tensor) -> Tensor:
     """Mean of 2^-i - 2^-n over the places i = a+1..b of each item's tie group, normalised over the list.
 
-    A geometric sum: (2^-a - 2^-b) / (b - a) - 2^-n, where a counts the better items and b those at least as
-    good.
+    A geometric sum: (2^-a - 2^-b) / (b - a) - 2^-n, where a counts the better items and b those at least as good.
     """
     better = better_count(targets, mask).to(targets.dtype)
     size = mask.sum(dim=-1, keepdim=True).to(targets.dtype)
@@ -254,33 +219,22 @@ def _position_weights(targets: Tensor, mask: Tensor) -> Tensor:
     return ratio(weights, weights.sum(dim=-1, keepdim=True))
 
 
-def lambda_loss(
-    scores: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    *,
-    scheme: LambdaScheme = "ndcg_loss2pp",
-    k: int | None = None,
-    sigma: float = 1.0,
-    mu: float = 10.0,
-    gain: GainKind = "exponential",
-    reduction: Reduction = "mean",
-) -> Tensor:
+class LambdaLoss(RankingLoss, name="lambdaloss"):
     """Pairwise logistic loss, every pair weighted by what it means for nDCG.
 
         loss = - mean over pairs of w_ij * log2 sigmoid(sigma * (s_i - s_j))
 
-    With G_i = (2^y_i - 1) / maxDCG, r_i the rank of item i by the current scores and D(r) = log2(1 + r), the
-    weight is
+    With G_i = (2^y_i - 1) / maxDCG, r_i the rank of item i by the current scores and D(r) = log2(1 + r), the weight is
         none          1
         ndcg_loss1    G_i / D(r_i), over all pairs i != j
         ndcg_loss2    |1/D(d) - 1/D(d + 1)| * |G_i - G_j|, d = |r_i - r_j|
         lambda_rank   |1/D(r_i) - 1/D(r_j)| * |G_i - G_j|
         ndcg_loss2pp  mu * (weight of ndcg_loss2) + (weight of lambda_rank)
-    over the pairs y_i > y_j (except ndcg_loss1) of which one item is among the k best by score. Wang et al.,
-    "The LambdaLoss Framework for Ranking Metric Optimization" (CIKM 2018), which sums where this takes the
-    mean of the pairs of a list. The weights carry no gradient. **Ties**: items with equal scores are ranked
-    worst target first, so the order of the input does not enter the value.
+    over the pairs y_i > y_j (except ndcg_loss1) of which one item is among the k best by score. Wang et al., "The
+    LambdaLoss Framework for Ranking Metric Optimization" (CIKM 2018), which sums where this takes the mean of the
+    pairs of a list. The weights carry no gradient. **Ties**: items with equal scores are ranked worst target first, so
+    the order of the input does not enter the value. A list has a loss if two of its targets differ (and, with k, if
+    one of such a pair is among the k best by score).
 
     Args:
         targets: graded labels, at least 0 (binary ones and probabilities are such) [lists, items].
@@ -289,35 +243,41 @@ def lambda_loss(
         sigma: steepness of the logistic.
         mu: weight of ndcg_loss2 in ndcg_loss2pp.
         gain: "exponential" is 2^y - 1, "linear" is y.
-        reduction: over the lists. A list has a loss if two of its targets differ (and, with k, if one of such
-            a pair is among the k best by score).
 
     Raises:
         ValueError: on a negative target, or one above 30 with the exponential gain.
     """
-    check_choice(LambdaScheme, scheme=scheme)
-    check_choice(GainKind, gain=gain)
-    check_positive(sigma=sigma, mu=mu)
-    check_cutoff(k=k)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    check_targets(targets >= 0, targets, mask, "LambdaLoss takes labels that are at least 0")
-    if gain == "exponential":
-        expected = f"the exponential gain takes labels up to {LARGEST_GRADE:g}; gain='linear' takes any"
-        check_targets(targets <= LARGEST_GRADE, targets, mask, expected)
-    pairs = strict_pairs(targets, mask)
-    if scheme == "ndcg_loss1":
-        distinct = ~torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
-        pairs = mask[:, :, None] & mask[:, None, :] & distinct & pairs.any(dim=(-2, -1), keepdim=True)
-    ranks = _score_ranks(scores.detach(), targets, mask)
-    if k is not None:
-        pairs = pairs & ((ranks <= k)[:, :, None] | (ranks <= k)[:, None, :])
-    weights = _lambda_weights(_normalised_gains(targets, mask, gain, k), ranks, scheme, mu)
-    terms = -functional.logsigmoid(sigma * differences(scores)) / math.log(2.0)
-    return reduce_lists(mean_over_pairs(weights * terms, pairs), pairs.any(dim=(-2, -1)), reduction)
 
-
-class LambdaLoss(RankingLoss, name="lambdaloss", function=lambda_loss):
-    """Module of `lambda_loss`. Targets: graded labels, at least 0."""
+    @staticmethod
+    def compute(
+        scores: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        *,
+        scheme: LambdaScheme = "ndcg_loss2pp",
+        k: int | None = None,
+        sigma: float = 1.0,
+        mu: float = 10.0,
+        gain: GainKind = "exponential",
+    ) -> PerList:
+        check_choice(LambdaScheme, scheme=scheme)
+        check_choice(GainKind, gain=gain)
+        check_positive(sigma=sigma, mu=mu)
+        check_cutoff(k=k)
+        check_targets(targets >= 0, targets, mask, "LambdaLoss takes labels that are at least 0")
+        if gain == "exponential":
+            expected = f"the exponential gain takes labels up to {LARGEST_GRADE:g}; gain='linear' takes any"
+            check_targets(targets <= LARGEST_GRADE, targets, mask, expected)
+        pairs = strict_pairs(targets, mask)
+        if scheme == "ndcg_loss1":
+            distinct = ~torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
+            pairs = mask[:, :, None] & mask[:, None, :] & distinct & pairs.any(dim=(-2, -1), keepdim=True)
+        ranks = _score_ranks(scores.detach(), targets, mask)
+        if k is not None:
+            pairs = pairs & ((ranks <= k)[:, :, None] | (ranks <= k)[:, None, :])
+        weights = _lambda_weights(_normalised_gains(targets, mask, gain, k), ranks, scheme, mu)
+        terms = -functional.logsigmoid(sigma * differences(scores)) / math.log(2.0)
+        return mean_over_pairs(weights * terms, pairs), pairs.any(dim=(-2, -1))
 
 
 def _score_ranks(scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
@@ -355,36 +315,31 @@ def _lambda_weights(gains: Tensor, ranks: Tensor, scheme: LambdaScheme, mu: floa
     return weights[scheme] * differences(gains).abs()
 
 
-def approx_discounted_rank_mse(
-    scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0, reduction: Reduction = "mean"
-) -> Tensor:
+class ApproxDiscountedRankMSE(RankingLoss, name="adr_mse"):
     """Squared error of smooth ranks, the first ranks counting most (ADR-MSE).
 
         r'_j = 1 + sum over items k != j of sigmoid((s_k - s_j) / temperature)
         loss = mean over items j of (r_j - r'_j)^2 / log2(1 + r_j)
 
     r_j is the rank of item j by target. Schlatt et al., "Rank-DistiLLM: Closing the Effectiveness Gap Between
-    Cross-Encoders and LLMs for Passage Re-Ranking" (arXiv 2405.07920); the smooth rank is that of Qin et al.,
-    "A general approximation framework for direct optimization of information retrieval measures" (2010).
-    **Ties**: items with equal targets share the mean of their ranks, which equal scores reach.
+    Cross-Encoders and LLMs for Passage Re-Ranking" (arXiv 2405.07920); the smooth rank is that of Qin et al., "A
+    general approximation framework for direct optimization of information retrieval measures" (2010). **Ties**: items
+    with equal targets share the mean of their ranks, which equal scores reach. A list has a loss if two of its targets
+    differ.
 
     Args:
-        targets: anything that orders the items, such as the ranks of a language model, negated [lists,
-            items].
+        targets: anything that orders the items, such as the ranks of a language model, negated [lists, items].
         temperature: the smaller, the nearer r' is to the true rank and the fewer pairs have a gradient.
-        reduction: over the lists. A list has a loss if two of its targets differ.
     """
-    check_positive(temperature=temperature)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    better = better_count(targets, mask).to(scores.dtype)
-    worse = better_count(-targets, mask).to(scores.dtype)
-    size = mask.sum(dim=-1, keepdim=True).to(scores.dtype)
-    ranks = torch.where(mask, (better + 1.0 + size - worse) / 2.0, torch.ones_like(better))
-    wins = torch.sigmoid(-differences(scores) / temperature)
-    smooth = 0.5 + wins.masked_fill(~mask[:, None, :], 0.0).sum(dim=-1)  # an item beats itself by a half
-    errors = (ranks - smooth).square() / torch.log2(1.0 + ranks)
-    return reduce_lists(masked_mean(errors, mask), (better > 0).any(dim=-1), reduction)
 
-
-class ApproxDiscountedRankMSE(RankingLoss, name="adr_mse", function=approx_discounted_rank_mse):
-    """Module of `approx_discounted_rank_mse`. Targets: anything that orders the items."""
+    @staticmethod
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0) -> PerList:
+        check_positive(temperature=temperature)
+        better = better_count(targets, mask).to(scores.dtype)
+        worse = better_count(-targets, mask).to(scores.dtype)
+        size = mask.sum(dim=-1, keepdim=True).to(scores.dtype)
+        ranks = torch.where(mask, (better + 1.0 + size - worse) / 2.0, torch.ones_like(better))
+        wins = torch.sigmoid(-differences(scores) / temperature)
+        smooth = 0.5 + wins.masked_fill(~mask[:, None, :], 0.0).sum(dim=-1)  # an item beats itself by a half
+        errors = (ranks - smooth).square() / torch.log2(1.0 + ranks)
+        return masked_mean(errors, mask), (better > 0).any(dim=-1)

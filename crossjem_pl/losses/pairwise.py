@@ -8,90 +8,75 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossjem_pl.losses.base import (
+    PerList,
     RankingLoss,
-    Reduction,
     TargetKind,
     check_choice,
-    check_shapes,
     differences,
     mean_over_pairs,
-    reduce_lists,
     strict_pairs,
     teacher_logits,
 )
 
-__all__ = ["MarginMSE", "PairWeighting", "RankNet", "margin_mse", "ranknet"]
+__all__ = ["MarginMSE", "PairWeighting", "RankNet"]
 
 PairWeighting = Literal["none", "difference"]
 
 
-def ranknet(
-    scores: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    *,
-    weighting: PairWeighting = "none",
-    reduction: Reduction = "mean",
-) -> Tensor:
+class RankNet(RankingLoss, name="ranknet"):
     """Logistic loss over the pairs whose targets differ.
 
         loss = sum over pairs y_i > y_j of w_ij * log(1 + exp(-(s_i - s_j))) / sum of w_ij
 
-    w_ij = 1, or y_i - y_j with `weighting="difference"`, which makes near ties count little. Burges et al.,
-    "Learning to Rank using Gradient Descent" (ICML 2005), with hard preferences. Natural logarithm; mean over
-    the pairs of a list, then over the lists.
+    w_ij = 1, or y_i - y_j with `weighting="difference"`, which makes near ties count little. Burges et al., "Learning
+    to Rank using Gradient Descent" (ICML 2005), with hard preferences. Natural logarithm; mean over the pairs of a
+    list, then over the lists. A list has a loss if two of its targets differ.
 
     Args:
-        targets: binary or graded labels, teacher probabilities or logits [lists, items]: only their order
-            counts (and their differences where they are the weights).
+        targets: binary or graded labels, teacher probabilities or logits [lists, items]: only their order counts (and
+            their differences where they are the weights).
         weighting: "none" or "difference".
-        reduction: over the lists. A list has a loss if two of its targets differ.
     """
-    check_choice(PairWeighting, weighting=weighting)
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    pairs = strict_pairs(targets, mask)
-    terms = -functional.logsigmoid(differences(scores))
-    weights = differences(targets) if weighting == "difference" else None
-    return reduce_lists(mean_over_pairs(terms, pairs, weights), pairs.any(dim=(-2, -1)), reduction)
+
+    @staticmethod
+    def compute(
+        scores: Tensor, targets: Tensor, mask: Tensor, *, weighting: PairWeighting = "none"
+    ) -> PerList:
+        check_choice(PairWeighting, weighting=weighting)
+        pairs = strict_pairs(targets, mask)
+        terms = -functional.logsigmoid(differences(scores))
+        weights = differences(targets) if weighting == "difference" else None
+        return mean_over_pairs(terms, pairs, weights), pairs.any(dim=(-2, -1))
 
 
-class RankNet(RankingLoss, name="ranknet", function=ranknet):
-    """Module of `ranknet`. Targets: anything that orders the items."""
-
-
-def margin_mse(
-    scores: Tensor,
-    targets: Tensor,
-    mask: Tensor,
-    *,
-    targets_are: TargetKind = "logits",
-    epsilon: float = 1e-4,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class MarginMSE(RankingLoss, name="margin_mse"):
     """Squared distance of the margins of the scores to the margins of the teacher.
 
         loss = mean over pairs t_i > t_j of ( (s_i - s_j) - (t_i - t_j) )^2
 
-    Hofstaetter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
-    Distillation" (arXiv 2010.02666), over all pairs of a list with different targets instead of one positive
-    and one negative.
+    Hofstaetter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation"
+    (arXiv 2010.02666), over all pairs of a list with different targets instead of one positive and one negative. A
+    list has a loss if two of its targets differ.
 
     Args:
         targets: teacher scores [lists, items].
-        targets_are: "logits" uses the targets as they are (any scale); "probabilities" turns them into logits
-            first.
+        targets_are: "logits" uses the targets as they are (any scale); "probabilities" turns them into logits first.
         epsilon: probabilities are clamped to [epsilon, 1 - epsilon].
-        reduction: over the lists. A list has a loss if two of its targets differ.
 
     Raises:
         ValueError: on a probability outside [0, 1].
     """
-    scores, targets, mask = check_shapes(scores, targets, mask)
-    pairs = strict_pairs(targets, mask)
-    teacher = teacher_logits(targets, mask, targets_are, epsilon, "MarginMSE")
-    squares = (differences(scores) - differences(teacher)).square()
-    return reduce_lists(mean_over_pairs(squares, pairs), pairs.any(dim=(-2, -1)), reduction)
 
-
-class MarginMSE(RankingLoss, name="margin_mse", function=margin_mse):
-    """Module of `margin_mse`. Targets: teacher logits, or probabilities if `targets_are` says so."""
+    @staticmethod
+    def compute(
+        scores: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        *,
+        targets_are: TargetKind = "logits",
+        epsilon: float = 1e-4,
+    ) -> PerList:
+        pairs = strict_pairs(targets, mask)
+        teacher = teacher_logits(targets, mask, targets_are, epsilon, "MarginMSE")
+        squares = (differences(scores) - differences(teacher)).square()
+        return mean_over_pairs(squares, pairs), pairs.any(dim=(-2, -1))

@@ -113,7 +113,7 @@ def test_lambda_loss_of_several_lists() -> None:
     scores, targets, mask = lists
     pairs = (targets[:, :, None] > targets[:, None, :]) & mask[:, :, None] & mask[:, None, :]
     counts = pairs.sum(dim=(1, 2))
-    each = ours.lambda_loss(scores, targets, mask, reduction="none")
+    each = ours.LambdaLoss()(scores, targets, mask, "none")
     torch.testing.assert_close((each * counts).sum() / counts.sum(), expected, rtol=1e-5, atol=1e-5)
 
 

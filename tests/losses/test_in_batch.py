@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from crossjem_pl.losses import LOSSES, VECTOR_LOSSES, InBatchInfoNCE, in_batch_info_nce, info_nce
+from crossjem_pl.losses import LOSSES, VECTOR_LOSSES, InBatchInfoNCE, InfoNCE
 
 Batch = dict[str, Tensor]
 
@@ -34,9 +34,9 @@ def make_batch(sizes: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch
     }
 
 
-def loss_of(batch: Batch, **options: Any) -> Tensor:
-    arguments: dict[str, Any] = {**batch, **options}
-    return in_batch_info_nce(**arguments)
+def loss_of(batch: Batch, reduction: Any = "mean", **options: Any) -> Tensor:
+    arguments: dict[str, Any] = {**batch, "reduction": reduction}
+    return InBatchInfoNCE(**options)(**arguments)
 
 
 def loop(batch: Batch, temperature: float) -> float:
@@ -76,7 +76,7 @@ def test_one_list_is_info_nce_of_its_scores() -> None:
     batch["item_keys"] = torch.arange(5)[None]
     batch["targets"] = torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
     scores = torch.einsum("ld,lid->li", batch["query_vectors"], batch["item_vectors"])
-    expected = info_nce(scores, batch["targets"], batch["mask"], temperature=0.5)
+    expected = InfoNCE(0.5)(scores, batch["targets"], batch["mask"])
     torch.testing.assert_close(loss_of(batch, temperature=0.5), expected)
 
 

@@ -266,7 +266,7 @@ def test_coral_with_ties_contrasts_with_what_is_strictly_below() -> None:
     s, y = TIED
     expected = sum(stage(s, y, i) for i in (1, 2))
     for k in (1, 2):  # the two best are tied: both are among the top one
-        assert x.coral(*as_batch(s, y), k=k).item() == pytest.approx(expected / k)
+        assert x.CoRAL(k)(*as_batch(s, y)).item() == pytest.approx(expected / k)
 
 
 @pytest.mark.parametrize("k", [5, 6, 10, None])
@@ -274,19 +274,19 @@ def test_coral_divides_by_k_even_where_the_list_is_not_longer(k: int | None) -> 
     """-1/k times the sum of the logarithms, of which the last rank's is log 1."""
     s, y = DISTINCT
     expected = sum(stage(s, y, i) for i in range(len(y))) / (k or len(y))
-    assert x.coral(*as_batch(s, y), k=k).item() == pytest.approx(expected)
+    assert x.CoRAL(k)(*as_batch(s, y)).item() == pytest.approx(expected)
 
 
 def test_relations_between_the_losses() -> None:
     batch = as_batch(*DISTINCT)
-    torch.testing.assert_close(x.list_mle(*batch) / 6, x.coral(*batch, k=None))
-    torch.testing.assert_close(x.poly1_cross_entropy(*batch, epsilon=0.0), x.softmax_cross_entropy(*batch))
-    torch.testing.assert_close(x.lambda_loss(*batch, scheme="none") * math.log(2), x.ranknet(*batch))
+    torch.testing.assert_close(x.ListMLE()(*batch) / 6, x.CoRAL(None)(*batch))
+    torch.testing.assert_close(x.Poly1CrossEntropy(0.0)(*batch), x.SoftmaxCrossEntropy()(*batch))
+    torch.testing.assert_close(x.LambdaLoss("none")(*batch) * math.log(2), x.RankNet()(*batch))
     one_positive = (batch[0], (batch[1] > 0.8).double(), batch[2])
-    torch.testing.assert_close(x.info_nce(*one_positive), x.softmax_cross_entropy(*one_positive))
+    torch.testing.assert_close(x.InfoNCE()(*one_positive), x.SoftmaxCrossEntropy()(*one_positive))
     sure = (batch[0], torch.logit(batch[1]) * 100, batch[2])
     torch.testing.assert_close(
-        x.ranking_probability_loss(*sure, targets_are="logits"), x.list_mle(*batch) / 5, rtol=1e-6, atol=1e-6
+        x.RankingProbabilityLoss(targets_are="logits")(*sure), x.ListMLE()(*batch) / 5, rtol=1e-6, atol=1e-6
     )
 
 
@@ -294,7 +294,7 @@ def test_position_weights_are_right_beyond_float32_powers() -> None:
     """With equal scores, the stage of place i of n costs log(n - i + 1)."""
     n = 400
     targets = torch.arange(n, 0, -1).float()[None]
-    value = x.position_aware_list_mle(torch.zeros(1, n), targets, torch.ones(1, n) > 0)
+    value = x.PositionAwareListMLE()(torch.zeros(1, n), targets, torch.ones(1, n) > 0)
     weights = [2 ** (n - i) - 1 for i in range(1, n + 1)]
     expected = sum(w / sum(weights) * math.log(n - i) for i, w in enumerate(weights))
     assert value.item() == pytest.approx(expected, rel=1e-5)
@@ -323,13 +323,14 @@ def test_reductions() -> None:
     scores = torch.tensor([[0.3, -1.2, 0.8], [1.0, 0.5, -2.0], [0.1, 0.2, 0.3]])
     targets = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     mask = torch.ones(3, 3, dtype=torch.bool)
-    each = x.softmax_cross_entropy(scores, targets, mask, reduction="none")
+    loss = x.SoftmaxCrossEntropy()
+    each = loss(scores, targets, mask, "none")
     assert each.shape == (3,)
     assert each[2] == 0
-    torch.testing.assert_close(x.softmax_cross_entropy(scores, targets, mask, reduction="sum"), each.sum())
-    torch.testing.assert_close(x.softmax_cross_entropy(scores, targets, mask), each.sum() / 2)
+    torch.testing.assert_close(loss(scores, targets, mask, "sum"), each.sum())
+    torch.testing.assert_close(loss(scores, targets, mask), each.sum() / 2)
     with pytest.raises(ValueError, match="reduction must be one of"):
-        x.softmax_cross_entropy(scores, targets, mask, reduction="max")  # type: ignore[arg-type]
+        loss(scores, targets, mask, "max")
 
 
 @pytest.mark.parametrize(

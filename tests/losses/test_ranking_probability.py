@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from scipy.stats import kendalltau
 from torch import Tensor
 
-from crossjem_pl.losses import RankingProbabilityLoss, list_mle, ranking_probability_loss
+from crossjem_pl.losses import ListMLE, RankingProbabilityLoss
+from crossjem_pl.losses.base import Reduction
 from crossjem_pl.losses.ranking_probability import Tail
+
+
+def rpl(f: Tensor, t: Tensor, mask: Tensor, reduction: Reduction = "mean", **options: Any) -> Tensor:
+    return RankingProbabilityLoss(**options)(f, t, mask, reduction)
+
 
 EVERYTHING = torch.ones(64, 10, dtype=torch.bool)
 
@@ -25,7 +33,7 @@ def fit_free_logits(tail: Tail, seed: int) -> tuple[Tensor, Tensor]:
     optimiser = torch.optim.Adam([f], lr=0.05)
     for _ in range(1000):
         optimiser.zero_grad()
-        ranking_probability_loss(f, torch.sigmoid(t), EVERYTHING, tail=tail, reduction="sum").backward()
+        rpl(f, torch.sigmoid(t), EVERYTHING, tail=tail, reduction="sum").backward()
         optimiser.step()
     return f.detach(), t
 
@@ -44,7 +52,7 @@ def test_kendall_tau_of_free_logits(tail: Tail, low: float, high: float) -> None
 
 def gradient(f: Tensor, t: Tensor, tail: Tail) -> Tensor:
     f = f.clone().requires_grad_()
-    loss = ranking_probability_loss(f, torch.sigmoid(t), torch.ones_like(t) > 0, tail=tail, reduction="sum")
+    loss = rpl(f, torch.sigmoid(t), torch.ones_like(t) > 0, tail=tail, reduction="sum")
     return torch.autograd.grad(loss, f)[0]
 
 
@@ -100,20 +108,20 @@ def test_items_without_a_term_of_their_own_enter_through_their_log_sum_exp_alone
     f = t.clone()
     f[0, 2] = -5.0
     f[0, 3] = torch.log(2 * torch.exp(t[0, 3]) - torch.exp(f[0, 2]))
-    at_teacher = ranking_probability_loss(t, t, t < 9, targets_are="logits")
-    torch.testing.assert_close(ranking_probability_loss(f, t, t < 9, targets_are="logits"), at_teacher)
+    at_teacher = rpl(t, t, t < 9, targets_are="logits")
+    torch.testing.assert_close(rpl(f, t, t < 9, targets_are="logits"), at_teacher)
 
 
 def test_probabilities_and_their_logits_are_the_same_targets() -> None:
     t, f = teacher().clamp(-8, 8), teacher(1)
     torch.testing.assert_close(
-        ranking_probability_loss(f, torch.sigmoid(t), EVERYTHING),
-        ranking_probability_loss(f, t, EVERYTHING, targets_are="logits"),
+        rpl(f, torch.sigmoid(t), EVERYTHING),
+        rpl(f, t, EVERYTHING, targets_are="logits"),
     )
     for tail in ("printed", "corollary", "reversed"):
         torch.testing.assert_close(
-            ranking_probability_loss(f, torch.sigmoid(t), EVERYTHING, tail=tail),
-            ranking_probability_loss(f, t, EVERYTHING, tail=tail, targets_are="logits"),
+            rpl(f, torch.sigmoid(t), EVERYTHING, tail=tail),
+            rpl(f, t, EVERYTHING, tail=tail, targets_are="logits"),
         )
 
 
@@ -126,7 +134,7 @@ def test_p_is_the_chance_of_coming_first_under_gumbel_noise() -> None:
     draws = f - torch.log(-torch.log(uniform))
     assert (draws.argmax(dim=-1) == 0).float().mean().item() == pytest.approx(p.item(), abs=2e-3)
     everything = torch.ones(1, 4, dtype=torch.bool)
-    sure = ranking_probability_loss(f, order, everything, form="weighted_ce", targets_are="logits", top_k=1)
+    sure = rpl(f, order, everything, form="weighted_ce", targets_are="logits", top_k=1)
     assert sure.item() == pytest.approx(-p.log().item(), rel=1e-6)
 
 
@@ -135,23 +143,21 @@ def test_binary_labels_with_a_small_epsilon_are_almost_listmle() -> None:
     labels = torch.zeros(64, 10)
     labels[:, 0] = 1.0
     f = teacher(3)
-    hard = list_mle(f, labels, EVERYTHING)
-    torch.testing.assert_close(
-        ranking_probability_loss(f, labels, EVERYTHING, epsilon=1e-6), hard, rtol=1e-3, atol=1e-3
-    )
-    (g,) = torch.autograd.grad(ranking_probability_loss(f.requires_grad_(), labels, EVERYTHING), f)
+    hard = ListMLE()(f, labels, EVERYTHING)
+    torch.testing.assert_close(rpl(f, labels, EVERYTHING, epsilon=1e-6), hard, rtol=1e-3, atol=1e-3)
+    (g,) = torch.autograd.grad(rpl(f.requires_grad_(), labels, EVERYTHING), f)
     assert g.isfinite().all()
     wide = torch.full((1, 10), -20.0)
     wide[:, 0] = 20.0
-    smooth = ranking_probability_loss(wide, labels[:1], EVERYTHING[:1], epsilon=0.05)
-    assert smooth > ranking_probability_loss(wide / 10, labels[:1], EVERYTHING[:1], epsilon=0.05)
+    smooth = rpl(wide, labels[:1], EVERYTHING[:1], epsilon=0.05)
+    assert smooth > rpl(wide / 10, labels[:1], EVERYTHING[:1], epsilon=0.05)
 
 
 def test_clamped_probabilities_keep_their_order_and_claim_no_margin() -> None:
     """Two probabilities beyond epsilon have one logit: the better of them is asked to win half the time."""
     y = torch.tensor([[1e-7, 1e-6]])
     f = torch.zeros(1, 2, requires_grad=True)
-    (g,) = torch.autograd.grad(ranking_probability_loss(f, y, torch.ones(1, 2) > 0), f)
+    (g,) = torch.autograd.grad(rpl(f, y, torch.ones(1, 2) > 0), f)
     assert g.abs().max() == 0
 
 
@@ -159,9 +165,7 @@ def test_memory_is_linear_in_the_items() -> None:
     """A list of 200,000 items has no square matrix (it would take 160 GB)."""
     n = 200_000
     f = torch.randn(1, n, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss = ranking_probability_loss(
-        f, torch.linspace(0.01, 0.99, n)[None], torch.ones(1, n, dtype=torch.bool)
-    )
+    loss = rpl(f, torch.linspace(0.01, 0.99, n)[None], torch.ones(1, n, dtype=torch.bool))
     loss.backward()
     assert loss.isfinite()
     assert f.grad is not None

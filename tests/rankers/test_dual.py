@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
 from crossjem_pl import losses
 from crossjem_pl.lists import RankingList
-from crossjem_pl.losses import InBatchInfoNCE, info_nce
+from crossjem_pl.losses import InBatchInfoNCE, InfoNCE
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, Side
 from crossjem_pl.rankers.dual.vectors import TextRows
@@ -320,7 +320,7 @@ def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> 
     loss = InBatchInfoNCE()(
         *ranker.vectors(batch), labels, batch.item_mask, batch.item_keys, batch.query_keys
     )
-    torch.testing.assert_close(loss, info_nce(ranker(batch), labels, batch.item_mask))
+    torch.testing.assert_close(loss, InfoNCE()(ranker(batch), labels, batch.item_mask))
     loss.backward()
     assert all(p.grad is not None for p in ranker.parameters())
 
