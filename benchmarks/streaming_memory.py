@@ -110,7 +110,8 @@ def _write_shards(args: argparse.Namespace, folder: Path, count: int) -> int:
     def lists(start: int, number: int) -> Any:
         return simulate(number, args.items, start=start)
 
-    return generate_shards(lists, count, folder, options, args.shard_size).bytes
+    manifest = generate_shards(lists, count, folder, options, args.shard_size)
+    return sum(shard["bytes"] for shard in manifest.shards)
 
 
 def _options() -> argparse.ArgumentParser:

@@ -11,16 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-__all__ = [
-    "ending",
-    "existing",
-    "read_lines",
-    "replacing",
-    "replacing_path",
-]
+__all__ = ["ending", "existing", "read_lines", "replacing", "replacing_path"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 def ending(path: Path) -> str:
@@ -30,11 +23,7 @@ def ending(path: Path) -> str:
 
 
 def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
-    """`path` as a Path.
-
-    Raises:
-        FileNotFoundError: names the path, if there is nothing.
-    """
+    """`path` as a Path; a FileNotFoundError that names it if there is nothing."""
     found = Path(path)
     if not found.exists():
         raise FileNotFoundError(f"{what} not found: {found}")
@@ -62,8 +51,8 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
 def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
     """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip.
 
-    Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR inside a text ends no line. A byte order
-    mark at the start is dropped.
+    Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR inside a text ends no line. A byte order mark
+    at the start is dropped.
 
     Args:
         path: the file.
@@ -86,7 +75,7 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
                     except UnicodeDecodeError as error:
                         raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from None
                     yield number, text
-        except _GZIP_ERRORS as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: gzip data cut off or damaged after line {number} ({error})") from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,6 @@ __all__ = [
     "text_keys",
     "weights_sha256",
 ]
-
-
-class _Ranker(Protocol):
-    """What `weights_sha256` needs of a ranker."""
-
-    @property
-    def name(self) -> str: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
 
 
 def text_key(text: str) -> int:
@@ -75,7 +66,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def weights_sha256(ranker: _Ranker) -> str:
+def weights_sha256(ranker: Any) -> str:
     """SHA-256 of a ranker's name and of the names, types, shapes and values of its weights.
 
     It is the same for every folder, device and file layout that the weights come from.

@@ -22,12 +22,12 @@ class RankingList:
         item_ids: N identifiers, non-empty, unique inside the list.
         items: N item texts, not blank.
         labels: N graded relevance labels (finite, any scale, higher is better) or None.
-        scores: N teacher scores or None. By convention probabilities in [0, 1], as in the paper; any finite
-            number is accepted, and the loss that consumes them says what it expects.
+        scores: N teacher scores or None. By convention probabilities in [0, 1], as in the paper; any finite number is
+            accepted, and the loss that consumes them says what it expects.
 
     Raises:
-        ValueError: names the list and the field, for an empty list, an empty query or item, duplicate or
-            empty ids, unequal lengths, or a label or score that is not a finite number.
+        ValueError: names the list and the field, for an empty list, an empty query or item, duplicate or empty ids,
+            unequal lengths, or a label or score that is not a finite number.
     """
 
     query_id: str
@@ -98,18 +98,12 @@ class RankingList:
         Raises:
             ValueError: names the row, counted from 1, and the field; or the column that is missing.
         """
-        names = {
-            "query": query,
-            "item": item,
-            "label": label,
-            "score": score,
-            "query_id": query_id,
-            "item_id": item_id,
-        }
         for name in (query, item):
             if name not in frame.columns:
                 raise ValueError(f"no column {name!r}; the frame has {', '.join(map(str, frame.columns))}")
-        columns = {field: frame[name].tolist() for field, name in names.items() if name in frame.columns}
+        fields = ("query", "item", "label", "score", "query_id", "item_id")
+        names = zip(fields, (query, item, label, score, query_id, item_id), strict=True)
+        columns = {field: frame[name].tolist() for field, name in names if name in frame.columns}
         groups = PairGroups()
         for number, values in enumerate(zip(*columns.values(), strict=True), 1):
             groups.add(f"row {number}", **dict(zip(columns, values, strict=True)))
@@ -117,17 +111,9 @@ class RankingList:
 
     def select(self, positions: Sequence[int]) -> RankingList:
         """The same query with the items at `positions`, in that order."""
-
-        def pick(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-            return None if values is None else tuple(values[i] for i in positions)
-
-        return replace(
-            self,
-            item_ids=tuple(self.item_ids[i] for i in positions),
-            items=tuple(self.items[i] for i in positions),
-            labels=pick(self.labels),
-            scores=pick(self.scores),
-        )
+        columns = {name: getattr(self, name) for name in ("item_ids", "items", "labels", "scores")}
+        picked = {name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None}
+        return replace(self, **picked)
 
     def _error(self, name: str, problem: str) -> ValueError:
         return ValueError(f"list {self.query_id!r}, field {name!r}: {problem}")
@@ -155,8 +141,7 @@ class RankingList:
         if len(values) != len(self.items):
             raise self._error(name, f"{len(values)} values for {len(self.items)} items")
         for i, value in enumerate(values):
-            # bool is an int; numpy floats are accepted because they register as float or define __float__
-            try:
+            try:  # numpy's numbers have __float__ too
                 number = float(value)
             except (TypeError, ValueError):
                 raise self._error(name, f"position {i}: expected a number, got {value!r}") from None

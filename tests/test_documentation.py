@@ -14,8 +14,9 @@ import torch
 
 from crossjem_pl.cli import main
 from crossjem_pl.data import sources
-from crossjem_pl.data.formats import write_lists, write_qrels, write_run
+from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.simulator import simulate
+from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.rankers import DPR, encoders
 from crossjem_pl.rankers.folder import save_ranker
 from tests import tiny_models

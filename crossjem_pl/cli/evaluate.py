@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from crossjem_pl.data.formats import read_lists, read_qrels, read_run
+from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation.clicks import click_metrics
 from crossjem_pl.evaluation.measures import evaluate_run
 

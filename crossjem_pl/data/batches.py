@@ -79,8 +79,8 @@ class ItemSampler:
     """Draws the items that a training step sees; the draw is a pure function of (seed, epoch, list).
 
     One positive (label above 0), drawn at random, is always kept where the list has one; the others are drawn
-    uniformly. If the drawn items do not fit one pass of the ranker, the last drawn are left out, so that no token
-    of a drawn item is ever dropped. What the draw leaves out returns in other epochs.
+    uniformly. If the drawn items do not fit one pass of the ranker, the last drawn are left out, so that no token of a
+    drawn item is ever dropped. What the draw leaves out returns in other epochs.
 
     Args:
         n_items: how many items to draw; None keeps all that fit.
@@ -186,7 +186,7 @@ class BatchLoader(ABC):
     def __iter__(self) -> Iterator[ListBatch]:
         self._handed_out, self._start = self._start, 0
         loader: DataLoader[ListBatch] = DataLoader(
-            _DrawnBatches(self._make_lists, self.ranker, self.item_sampler, self.epoch),
+            _DrawnBatches(self),
             batch_size=None,
             sampler=self._batches(self._handed_out),
             num_workers=self.num_workers,
@@ -200,16 +200,10 @@ class BatchLoader(ABC):
 
 
 class ListLoader(BatchLoader):
-    """Yields `ListBatch`es of lists held in memory.
+    """Yields `ListBatch`es of lists held in memory: `lists` are all lists of the stage, for the rest see `BatchLoader`.
 
-    The order of an epoch and the items drawn are pure functions of (seed, epoch): every rank takes its slice, the
-    last ones filled up with lists from the start so that all ranks make the same number of steps (an evaluation
-    de-duplicates by query id). The state dict counts the batches handed out, so that a run resumes in mid-epoch
-    with exactly the batches that it has not seen.
-
-    Args:
-        lists: all lists of the stage.
-        ranker, batch_size, sampler, shuffle, seed, rank, world_size, num_workers, pin_memory: see `BatchLoader`.
+    Every rank takes its slice of the order, the last ones filled up with lists from the start so that all ranks make
+    the same number of steps (an evaluation counts each query once).
     """
 
     def __init__(self, lists: Sequence[RankingList], ranker: Ranker, batch_size: int, **options: Any) -> None:
@@ -234,21 +228,18 @@ class ListLoader(BatchLoader):
 class _DrawnBatches(Dataset[ListBatch]):
     """Makes the lists of a batch, draws items from them and tokenises; works in the workers."""
 
-    def __init__(
-        self, make_lists: MakeLists, ranker: Ranker, sampler: ItemSampler | None, epoch: int
-    ) -> None:
-        self.make_lists, self.ranker, self.sampler, self.epoch = make_lists, ranker, sampler, epoch
+    def __init__(self, loader: BatchLoader) -> None:
+        self.make_lists, self.ranker = loader._make_lists, loader.ranker
+        self.sampler, self.epoch = loader.item_sampler, loader.epoch
 
     def __getitem__(self, batch: Any) -> ListBatch:
-        lists = self.make_lists(batch)
-        if self.sampler is None:
-            return collate_lists([ranking_list for _, ranking_list in lists], self.ranker)
-        drawn = [
-            self.sampler.draw(ranking_list, self.ranker, self.epoch, position)
-            for position, ranking_list in lists
-        ]
-        left_out = sum(left_out for _, left_out in drawn)
-        return collate_lists([ranking_list for ranking_list, _ in drawn], self.ranker, left_out)
+        lists, left_out = [], 0
+        for position, ranking_list in self.make_lists(batch):
+            if self.sampler is not None:
+                ranking_list, too_many = self.sampler.draw(ranking_list, self.ranker, self.epoch, position)
+                left_out += too_many
+            lists.append(ranking_list)
+        return collate_lists(lists, self.ranker, left_out)
 
 
 def _quiet_tokenizers(_: int) -> None:

@@ -6,18 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crossjem_pl.data.formats import (
-    LAYOUTS,
-    TARGETS,
-    ReadCounts,
-    detect_layout,
-    read_lists,
-    target_format,
-    write_lists,
-)
+from crossjem_pl.data.formats import LAYOUTS, TARGETS, detect_layout, read_lists, target_format, write_lists
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher import merge_scores
-from crossjem_pl.data.trec import read_trec
+from crossjem_pl.data.trec import ReadCounts, read_trec
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
 
@@ -37,14 +29,9 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What `convert` did. `str()` is the text for a terminal.
+    """What `convert` read and wrote: a format of `SOURCES`, one of `TARGETS`, what was written and what was left out.
 
-    Args:
-        source: the file or folder that was read.
-        target: the file that was written.
-        from_format: a name of `SOURCES`.
-        to_format: "canonical", "run" or "qrels".
-        counts: lists and items written, what was merged and left out, and columns that the target does not hold.
+    `str()` is the text for a terminal.
     """
 
     source: Path
@@ -105,12 +92,9 @@ def convert(
         ValueError: names file, line and field of what is malformed, or the arguments that do not go together.
     """
     source, target = existing(source), Path(target)
-    if shard_size is None:
-        to_format = target_format(target, to_format)
-    elif to_format not in ("auto", "canonical"):
+    if shard_size is not None and to_format not in ("auto", "canonical"):
         raise ValueError(f"{target}: shards are in the canonical format, not in {to_format!r}")
-    else:
-        to_format = "canonical"
+    to_format = "canonical" if shard_size is not None else target_format(target, to_format)
     for file in (source, queries, items, qrels, teacher_scores):
         if file is not None and target.exists() and Path(file).exists() and target.samefile(file):
             raise ValueError(f"{target}: the target is one of the files to read")
@@ -118,6 +102,7 @@ def convert(
         raise ValueError(f"{target}: the target would be a shard of the folder that is read")
     if depth is not None and depth < 1:
         raise ValueError(f"depth must be at least 1, got {depth}")
+    numbers = {"labels": labels_field, "scores": scores_field}
     texts = queries is not None or items is not None or qrels is not None
     if from_format == "auto":
         run = texts or (source.is_file() and ending(source) in TARGETS["run"])
@@ -131,7 +116,7 @@ def convert(
     if from_format == "trec":
         if queries is None or items is None:
             raise ValueError(f"{source}: a TREC run needs both a queries and an items file with the texts")
-        if labels_field not in (None, "labels") or scores_field not in (None, "scores"):
+        if any(wanted not in (None, name) for name, wanted in numbers.items()):
             raise ValueError(
                 f"{source}: a TREC run has no named columns, so labels_field and scores_field name none"
             )
@@ -141,8 +126,9 @@ def convert(
     elif texts:
         raise ValueError(f"{source}: queries, items and qrels go with a TREC run, not with {from_format!r}")
     else:
-        fields = {"labels_field": labels_field, "scores_field": scores_field}
-        lists = read_lists(source, from_format, **fields, counts=counts)  # type: ignore[arg-type]
+        lists = read_lists(
+            source, from_format, labels_field=labels_field, scores_field=scores_field, counts=counts
+        )
     if teacher_scores is not None:
         lists = merge_scores(lists, teacher_scores)
 
@@ -153,7 +139,7 @@ def convert(
             if depth is not None and len(ranking_list) > depth:
                 counts.cut_items += len(ranking_list) - depth
                 ranking_list = ranking_list.select(range(depth))
-            for name, wanted in (("labels", labels_field), ("scores", scores_field)):
+            for name, wanted in numbers.items():
                 if getattr(ranking_list, name) is None:
                     continue
                 if wanted is None:

@@ -7,43 +7,18 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from crossjem_pl.data.rows import Row, column_names, read_rows
 from crossjem_pl.data.shards import record, shard_files, write_parquet
-from crossjem_pl.data.trec import (
-    ReadCounts,
-    ranked,
-    read_qrels,
-    read_run,
-    read_texts,
-    read_trec,
-    write_qrels,
-    write_run,
-)
+from crossjem_pl.data.trec import ReadCounts, write_qrels, write_run
 from crossjem_pl.files import ending, replacing
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import PairGroups, RankingList
 
-__all__ = [
-    "LAYOUTS",
-    "TARGETS",
-    "ListReader",
-    "ReadCounts",
-    "content_id",
-    "detect_layout",
-    "ranked",
-    "read_lists",
-    "read_qrels",
-    "read_run",
-    "read_texts",
-    "read_trec",
-    "target_format",
-    "write_lists",
-    "write_qrels",
-    "write_run",
-]
+__all__ = ["LAYOUTS", "TARGETS", "ListReader", "detect_layout", "read_lists", "target_format", "write_lists"]
 
 log = logging.getLogger(__name__)
 
@@ -95,50 +70,44 @@ def read_lists(
     Memory is bounded, but for a JSON array, which is read whole, and for pairs and triplets, which are grouped.
 
     Args:
-        path: .jsonl, .ndjson or .json (JSON lines or one array), .csv or .tsv with a header line, each also with
-            .gz; .parquet; or a folder of .parquet, .jsonl or .jsonl.gz shards.
+        path: .jsonl, .ndjson or .json (JSON lines or one array), .csv or .tsv with a header line, each also with .gz;
+            .parquet; or a folder of .parquet, .jsonl or .jsonl.gz shards.
         format: a name of `LAYOUTS`, or "auto" (by the columns of the first row or the schema).
         labels_field: column to read as the labels; None reads none. A name of your own must be there in every row.
         scores_field: the same for the scores.
-        unique: check that no query id occurs twice. It costs about 200 bytes a list, the only memory that
-            grows with the source; switch it off for a source that has been checked.
-        counts: filled with what was merged and what was not carried. Without it merges are logged as a
-            warning.
+        unique: check that no query id occurs twice. It costs about 200 bytes a list, the only memory that grows with
+            the source; switch it off for a source that has been checked.
+        counts: filled with what was merged and what was not carried. Without it merges are logged as a warning.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names the file, the line (row of Parquet, 1-based) and the field of what is malformed; for
-            a repeated query id, both lines; for an unknown layout, the columns found and the layouts
-            understood.
+        ValueError: names the file, the line (row of Parquet, 1-based) and the field of what is malformed; for a
+            repeated query id, both lines; for an unknown layout, the columns found and the layouts understood.
     """
     source = Path(path)
     shard_files(source)
     layout = detect_layout(source) if format == "auto" else format
-    tally = ReadCounts() if counts is None else counts
-    return _lists(source, ListReader(layout, labels_field, scores_field, tally), unique, counts is None)
+    reader = ListReader(layout, labels_field, scores_field, counts)
+    return _lists(source, reader, unique, warn=counts is None)
 
 
 def _lists(source: Path, reader: ListReader, unique: bool, warn: bool) -> Iterator[RankingList]:
     seen: dict[str, tuple[Path, int]] = {}
-    for row, ranking_list in _row_lists(source, reader):
+    rows = (
+        (row, ranking_list) for row in read_rows(source, reader.columns) for ranking_list in reader.lists(row)
+    )
+    for row, ranking_list in chain(rows, reader.rest()):
         if unique:
-            if ranking_list.query_id in seen:
-                file, number = seen[ranking_list.query_id]
+            file, number = seen.setdefault(ranking_list.query_id, (row.path, row.number))
+            if (file, number) != (row.path, row.number):
                 before = f"{file}, {row.unit} {number}"
                 raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
-            seen[ranking_list.query_id] = (row.path, row.number)
         reader.counts.lists += 1
         reader.counts.items += len(ranking_list)
         yield ranking_list
     merged = reader.counts.merged_items + reader.counts.merged_queries
     if warn and merged:
         log.warning("%s: merged %d exact repeats of a text inside one list", source, merged)
-
-
-def _row_lists(source: Path, reader: ListReader) -> Iterator[tuple[Row, RankingList]]:
-    for row in read_rows(source, reader.columns):
-        yield from ((row, ranking_list) for ranking_list in reader.lists(row))
-    yield from reader.rest()
 
 
 class ListReader:
@@ -168,18 +137,17 @@ class ListReader:
         self.layout = layout
         self.counts = ReadCounts() if counts is None else counts
         self._required, optional = LAYOUTS[layout]
-        grouped = "label" in optional
-        self._standard = ("label", "score") if grouped else ("labels", "scores")
-        standard = {"labels": self._standard[0], "scores": self._standard[1]}
+        self._standard = ("label", "score") if "label" in optional else ("labels", "scores")
+        standard = dict(zip(("labels", "scores"), self._standard, strict=True))
         self._fields = tuple(standard.get(name or "", name) for name in (labels_field, scores_field))
-        if self._standard[0] not in optional and not {*self._fields} <= {None, *self._standard}:
+        has_numbers = self._standard[0] in optional
+        if not has_numbers and not {*self._fields} <= {None, *self._standard}:
             raise ValueError(
                 f"rows of the layout {layout!r} have no field for labels or scores, so labels_field and "
                 "scores_field cannot name one"
             )
         self.columns = {*self._required, *(set(optional) - set(self._standard))}
-        if self._standard[0] in optional:
-            self.columns |= {name for name in self._fields if name is not None}
+        self.columns |= {name for name in self._fields if has_numbers and name is not None}
         self._queries: Counter[str] = Counter()
         self._groups = PairGroups()
         self._first_rows: dict[str, Row] = {}
@@ -190,9 +158,7 @@ class ListReader:
         Raises:
             ValueError: names file, line and field.
         """
-        for column in row.columns:
-            if column not in self.columns:
-                self.counts.leave(column)
+        self.counts.leave(*(column for column in row.columns if column not in self.columns))
         if self.layout in ("pairs", "sentences"):
             self._pair(row)
             return []
@@ -202,14 +168,18 @@ class ListReader:
         groups = PairGroups()
         if self.layout == "mteb":
             self._mteb(row, groups)
-        elif "item_ids" in row.values:
-            return [self._with_ids(row)]
         else:
             query_id, query, texts, labels, scores = self._values(row)
+            if "item_ids" in row.values:
+                ids = tuple(row.identifiers("item_ids"))
+                try:
+                    return [RankingList(query_id, query, ids, tuple(texts), labels, scores)]
+                except ValueError as error:
+                    raise ValueError(f"{row.where}: {error}") from None
             if not texts:
                 raise row.error(self._required[1], "the list has no items")
-            for i, text in enumerate(texts):
-                label, score = (None if values is None else values[i] for values in (labels, scores))
+            none = (None,) * len(texts)
+            for text, label, score in zip(texts, labels or none, scores or none, strict=True):
                 groups.add(row.where, query, text, label, score, query_id)
         self.counts.merged_items += groups.merged
         return [self._ordered(ranking_list) for _, ranking_list in groups]
@@ -220,26 +190,19 @@ class ListReader:
         for where, ranking_list in self._groups:
             yield self._first_rows[where], self._ordered(ranking_list)
 
-    def _values(self, row: Row) -> tuple[str, str, list[str], list[float] | None, list[float] | None]:
+    def _values(self, row: Row) -> tuple[str, str, list[str], *tuple[tuple[float, ...] | None, ...]]:
         """Query id, query, items, labels and scores of a row with all items of a query."""
         field = self._required[1]
         texts = row.texts(field)
-        labels, scores = (
+        numbers = (
             None
             if name is None or (name == standard and not row.has(name))
-            else row.numbers(name, len(texts), field)
+            else tuple(row.numbers(name, len(texts), field))
             for name, standard in zip(self._fields, self._standard, strict=True)
         )
         query = row.text("query")
         query_id = row.identifier("query_id") if "query_id" in row.values else self._query_id(query)
-        return query_id, query, texts, labels, scores
-
-    def _with_ids(self, row: Row) -> RankingList:
-        query_id, query, texts, labels, scores = self._values(row)
-        try:
-            return RankingList(query_id, query, row.identifiers("item_ids"), texts, labels, scores)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise ValueError(f"{row.where}: {error}") from None
+        return query_id, query, texts, *numbers
 
     def _mteb(self, row: Row, groups: PairGroups) -> None:
         """MTEB's re-ranking rows (Muennighoff et al., 2023, arXiv 2210.07316): one list for each query text."""
@@ -322,24 +285,16 @@ def target_format(path: str | os.PathLike[str], format: str = "auto") -> str:
 
 
 def write_lists(
-    lists: Iterable[RankingList],
-    path: str | os.PathLike[str],
-    format: str = "auto",
-    *,
-    unique: bool = True,
-    tag: str = "crossjem_pl",
+    lists: Iterable[RankingList], path: str | os.PathLike[str], format: str = "auto", *, unique: bool = True
 ) -> int:
-    """Writes lists in flat memory and returns their number.
-
-    The file appears whole or not at all, see `crossjem_pl.files.replacing`.
+    """Writes lists in flat memory and returns their number. The file appears whole or not at all.
 
     Args:
         lists: the lists.
         path: the file.
-        format: "canonical" (.jsonl, .jsonl.gz or .parquet), "run" (a TREC run of the scores), "qrels" (of the
-            labels), or "auto": by the ending.
+        format: "canonical" (.jsonl, .jsonl.gz or .parquet), "run" (a TREC run of the scores), "qrels" (of the labels),
+            or "auto": by the ending.
         unique: check that no query id occurs twice (about 100 bytes a list).
-        tag: the tag of a run.
 
     Raises:
         ValueError: no lists; two lists with one query id; a list that lacks what the format needs.
@@ -351,20 +306,19 @@ def write_lists(
     def checked() -> Iterator[RankingList]:
         nonlocal count
         seen: set[str] = set()
-        for ranking_list in lists:
+        for count, ranking_list in enumerate(lists, 1):  # noqa: B007 - the number that is returned
             if unique and ranking_list.query_id in seen:
                 raise ValueError(
                     f"list {ranking_list.query_id!r}, field 'query_id': two lists to write have this id"
                 )
             if unique:
                 seen.add(ranking_list.query_id)
-            count += 1
             yield ranking_list
         if not count:
             raise ValueError(f"{target}: there are no lists to write")
 
     if format == "run":
-        write_run(checked(), target, tag)
+        write_run(checked(), target)
     elif format == "qrels":
         write_qrels(checked(), target)
     elif ending(target) not in TARGETS["canonical"]:

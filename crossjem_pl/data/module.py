@@ -157,22 +157,16 @@ class RankingDataModule(LightningDataModule):
         trainer = self._trainer()
         ranker = trainer.lightning_module.ranker
         assert isinstance(ranker, Ranker)
-        options: dict[str, Any] = {
-            "sampler": sampler,
-            "shuffle": shuffle,
-            "seed": self.seed,
-            "rank": trainer.global_rank,
-            "world_size": trainer.world_size,
-            "num_workers": self.num_workers,
-            "pin_memory": torch.cuda.is_available(),
-        }
+        options: dict[str, Any] = {"sampler": sampler, "shuffle": shuffle, "seed": self.seed}
+        options |= {"rank": trainer.global_rank, "world_size": trainer.world_size}
+        options |= {"num_workers": self.num_workers, "pin_memory": torch.cuda.is_available()}
         stream = self._source(stage).stream(self.root)
         if stream is None:
             return ListLoader(self.lists(stage), ranker, batch_size, **options)
         if stage == "train" and self.teacher_scores is not None:
             raise ValueError(
                 "data.train streams, and data.teacher_scores is joined in memory: write the scores into the shards "
-                f"with: crossjem convert {stream.index.path} FOLDER --teacher-scores "
+                f"with: crossjem convert {stream.path} FOLDER --teacher-scores "
                 f"{self.root / self.teacher_scores} --shard-size 10000, and set data.train to FOLDER"
             )
         from crossjem_pl.data.streaming import StreamingLoader

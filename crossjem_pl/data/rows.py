@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 __all__ = [
-    "JSON_ENDINGS",
     "ROW_ENDINGS",
     "Row",
     "column_names",
@@ -46,7 +45,7 @@ def parse_number(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row and where it is.
+    """One row and where it is. Its methods give the value of a field, or an error that names file, line and field.
 
     Args:
         path: the file.
@@ -80,7 +79,7 @@ class Row:
 
     def text(self, field: str) -> str:
         """A text that is not blank."""
-        return self._text(field, self._value(field), "")
+        return self._text(field, self._value(field))
 
     def texts(self, field: str) -> list[str]:
         """A list of texts, none of them blank."""
@@ -92,7 +91,7 @@ class Row:
 
     def identifier(self, field: str) -> str:
         """A text that is not blank, or an integer, which becomes its decimal digits."""
-        return self._identifier(field, self._value(field), "")
+        return self._identifier(field, self._value(field))
 
     def identifiers(self, field: str) -> list[str]:
         """A list of identifiers."""
@@ -100,7 +99,7 @@ class Row:
 
     def scalar(self, field: str) -> float:
         """A finite number; true and false are 1 and 0."""
-        return self._number(field, self._value(field), "")
+        return self._number(field, self._value(field))
 
     def numbers(self, field: str, count: int, of: str) -> list[float]:
         """A list of `count` finite numbers, one for each entry of field `of`."""
@@ -122,27 +121,23 @@ class Row:
             raise self.error(field, f"expected a list, got {_shown(value)}")
         return value
 
-    def _text(self, field: str, value: Any, position: str) -> str:
+    def _text(self, field: str, value: Any, position: str = "") -> str:
         if not isinstance(value, str):
             raise self.error(field, f"{position}expected a text, got {_shown(value)}")
         if not value or value.isspace():
             raise self.error(field, f"{position}the text is blank: {value!r}")
-        if not value.isascii():
-            try:
-                value.encode("utf-8")
-            except UnicodeEncodeError:
-                raise self.error(
-                    field, f"{position}half a surrogate pair, which is no text: {value!r}"
-                ) from None
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise self.error(field, f"{position}half a surrogate pair, which is no text: {value!r}") from None
         return value
 
-    def _identifier(self, field: str, value: Any, position: str) -> str:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        return self._text(field, value, position)
+    def _identifier(self, field: str, value: Any, position: str = "") -> str:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return str(value) if is_integer else self._text(field, value, position)
 
-    def _number(self, field: str, value: Any, position: str) -> float:
-        number: float | None = None
+    def _number(self, field: str, value: Any, position: str = "") -> float:
+        number: float | None
         if not self.typed and isinstance(value, str):
             number = parse_number(value.strip())
         elif not isinstance(value, (int, float, Decimal)):
@@ -184,8 +179,8 @@ def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Ro
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names the file and the line or row, for an ending that is not understood, a file without
-            rows, and anything malformed.
+        ValueError: names the file and the line or row, for an ending that is not understood, a file without rows, and
+            anything malformed.
     """
     for file in shard_files(path):
         yield from _read_file(file, columns)
@@ -204,21 +199,20 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
     import pyarrow.parquet as pq
 
     existing(path)
+    options: dict[str, Any] = {
+        "buffer_size": 1 << 20,
+        "pre_buffer": False,
+        "page_checksum_verification": True,
+    }
     try:
-        with pq.ParquetFile(
-            path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
-        ) as file:
+        with pq.ParquetFile(path, **options) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: unreadable Parquet data ({error})") from None
 
 
 def parquet_columns(path: Path, file: ParquetFile) -> list[str]:
-    """The names of the columns.
-
-    Raises:
-        ValueError: names the file, if two columns have one name.
-    """
+    """The names of the columns; raises a ValueError that names the file if two columns have one name."""
     names: list[str] = file.schema_arrow.names
     if len(set(names)) != len(names):
         raise ValueError(f"{path}: two columns have the same name ({', '.join(names)})")
@@ -228,15 +222,13 @@ def parquet_columns(path: Path, file: ParquetFile) -> list[str]:
 def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
     existing(path)
     kind = ending(path)
-    if kind == ".parquet":
-        rows = _read_parquet(path, columns)
-    elif kind in TABLE_ENDINGS:
-        rows = _read_table(path)
-    elif kind not in JSON_ENDINGS:
+    if kind not in ROW_ENDINGS:
         known = ", ".join(ROW_ENDINGS)
         raise ValueError(f"{path}: cannot tell the kind of file from its ending; understood: {known}")
+    if kind == ".parquet":
+        rows = _read_parquet(path, columns)
     else:
-        rows = _read_json(path)
+        rows = _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
     empty = True
     for row in rows:
         empty = False
@@ -259,39 +251,34 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _json_row(path: Path, unit: str, number: int, value: Any) -> Row:
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}, {unit} {number}: expected a JSON object, got {_shown(value)}")
-    return Row(path, unit, number, value, value.keys())
-
-
 def _read_json(path: Path) -> Iterator[Row]:
+    first = next((line for _, line in read_lines(path)), "")
+    unit = "row" if first.lstrip().startswith("[") else "line"
+    for number, value in _json_array(path) if unit == "row" else _json_lines(path):
+        if not isinstance(value, dict):
+            raise ValueError(f"{path}, {unit} {number}: expected a JSON object, got {_shown(value)}")
+        yield Row(path, unit, number, value, value.keys())
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     decoder = json.JSONDecoder(object_pairs_hook=_unique_keys)
-    first = True
     for number, line in read_lines(path):
-        if first and line.lstrip().startswith("["):
-            yield from _read_array(path)
-            return
-        first = False
         try:
-            value = decoder.decode(line)
+            yield number, decoder.decode(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: not a JSON object on one line ({error})") from None
-        yield _json_row(path, "line", number, value)
 
 
-def _read_array(path: Path) -> Iterator[Row]:
+def _json_array(path: Path) -> Iterator[tuple[int, Any]]:
     text = "\n".join(line for _, line in read_lines(path, blank=True))
     try:
-        values = json.loads(text, object_pairs_hook=_unique_keys)
+        yield from enumerate(json.loads(text, object_pairs_hook=_unique_keys), 1)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: malformed JSON array ({error})") from None
-    for number, value in enumerate(values, 1):
-        yield _json_row(path, "row", number, value)
 
 
 def _read_table(path: Path) -> Iterator[Row]:
-    rows = _csv_cells(path) if ending(path).startswith(".csv") else _tsv_cells(path)
+    rows = _cells(path)
     _, header = next(rows, (1, []))
     columns = [name.strip() for name in header]
     if not columns:
@@ -306,11 +293,11 @@ def _read_table(path: Path) -> Iterator[Row]:
         yield Row(path, "line", number, dict(zip(columns, cells, strict=True)), columns, typed=False)
 
 
-def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split("\t")) for number, line in read_lines(path))
-
-
-def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line of CSV or TSV, with the number of its last line."""
+    if ending(path).startswith(".tsv"):
+        yield from ((number, line.split("\t")) for number, line in read_lines(path))
+        return
     header = next((line for _, line in read_lines(path)), "")
     number = 1
 

@@ -17,16 +17,13 @@ from crossjem_pl.files import ending, existing, replacing
 from crossjem_pl.lists import RankingList
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 __all__ = [
     "FIELDS",
-    "MANIFEST",
     "Manifest",
     "ShardWriter",
-    "arrow_schema",
     "generate_shards",
-    "record",
     "shard_files",
     "write_parquet",
     "write_shards",
@@ -39,15 +36,14 @@ FIELDS = ("query_id", "query", "item_ids", "items", "labels", "scores")
 ROW_GROUP = 256
 GROUP_ITEMS = 100_000
 _ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
-_MOST_SHARDS = 10**6  # names have six digits, so that they sort in order
 _FORMAT = "crossjem_pl shards"
 
 
 def shard_files(path: Path) -> list[Path]:
     """The files of a source: the file itself, or the shards of a folder in sorted order.
 
-    Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a
-    read-me) are no shards.
+    Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a read-me)
+    are no shards.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -92,27 +88,12 @@ class Manifest:
 
     def __str__(self) -> str:
         kept = f", {self.kept} of them from before" if self.kept else ""
-        return (
-            f"{self.folder}: {self.lists} lists in {len(self.shards)} shards{kept}, {self.bytes / 1e6:.1f} MB"
-        )
-
-    @property
-    def lists(self) -> int:
-        """Lists of all shards."""
-        return sum(shard["lists"] for shard in self.shards)
-
-    @property
-    def bytes(self) -> int:
-        """Size of all shards on the disk."""
-        return sum(shard["bytes"] for shard in self.shards)
+        lists, size = (sum(shard[name] for shard in self.shards) for name in ("lists", "bytes"))
+        return f"{self.folder}: {lists} lists in {len(self.shards)} shards{kept}, {size / 1e6:.1f} MB"
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """The manifest, or None where there is none, or that of another program.
-
-        Raises:
-            ValueError: names the file, if it is not JSON.
-        """
+        """The manifest, or None where there is none, or that of another program; a ValueError if it is no JSON."""
         path = folder / MANIFEST
         if not path.exists():
             return None
@@ -122,8 +103,8 @@ class Manifest:
             raise ValueError(f"{path}: not JSON ({error})") from None
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return None
-        stored = {name: content[name] for name in ("complete", "shards", "counts") if name in content}
-        return cls(folder, content.get("options", {}), **stored)
+        del content["format"]
+        return cls(folder, **content)
 
     def save(self) -> None:
         """Writes the manifest, whole or not at all."""
@@ -141,11 +122,7 @@ class Manifest:
                 )
 
     def check_shards(self, lists: Mapping[str, int]) -> None:
-        """Compares with the lists of each shard by file name.
-
-        Raises:
-            ValueError: names the shard that is missing, is not listed, or has another number of lists than listed.
-        """
+        """Raises a ValueError that names a shard that is missing or not listed, or has not the `lists` listed."""
         listed = {entry["name"]: entry["lists"] for entry in self.shards}
         for name in sorted(listed.keys() | lists.keys()):
             if name not in lists:
@@ -171,8 +148,8 @@ class ShardWriter:
         row_group: lists of a row group, the unit that a streaming epoch shuffles.
 
     Raises:
-        ValueError: names the option in which the shards of the folder differ; shards without a manifest; a
-            `row_group` below 1.
+        ValueError: names the option in which the shards of the folder differ; shards without a manifest; a `row_group`
+            below 1.
     """
 
     def __init__(self, folder: Path, options: Mapping[str, Any], row_group: int = ROW_GROUP) -> None:
@@ -188,37 +165,18 @@ class ShardWriter:
         for leftover in folder.glob(".*.parquet.*.tmp"):
             leftover.unlink()
 
-    @property
-    def next_path(self) -> Path:
-        """Where the next shard goes."""
-        number = len(self.manifest.shards)
-        if number >= _MOST_SHARDS:
-            raise ValueError(f"{self.folder}: more than {_MOST_SHARDS} shards; give each more lists")
-        return self.folder / f"{number:06d}.parquet"
-
-    def write(self, lists: Iterable[RankingList], expected: int | None = None) -> None:
-        """Writes the next shard; memory holds one row group.
-
-        Raises:
-            ValueError: names the shard, if there are not `expected` lists.
-        """
-        path = self.next_path
-        with replacing(path) as stream:
+    def write(self, lists: Iterable[RankingList]) -> None:
+        """Writes the next shard; memory holds one row group."""
+        with replacing(self._next()) as stream:
             written = write_parquet(lists, stream, self.row_group)
-            if expected is not None and written != expected:
-                raise ValueError(f"{path}: expected {expected} lists to be generated, got {written}")
-        self._list(path, written)
+        self._list(written)
 
     def keep(self, expected: int) -> bool:
-        """Whether the next shard is there already, from an interrupted call.
-
-        Raises:
-            ValueError: names the shard, if it is no Parquet file of `expected` lists.
-        """
+        """Whether the next shard is there already; a ValueError names it if it is not Parquet of `expected` lists."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = self.next_path
+        path = self._next()
         if not path.exists():
             return False
         try:
@@ -227,7 +185,7 @@ class ShardWriter:
             raise ValueError(f"{path}: not a readable Parquet file ({error}); remove it") from None
         if lists != expected:
             raise ValueError(f"{path}: has {lists} lists instead of {expected}; remove it")
-        self._list(path, lists)
+        self._list(lists)
         self.manifest.kept += 1
         return True
 
@@ -237,20 +195,18 @@ class ShardWriter:
         self.manifest.save()
         return self.manifest
 
-    def _list(self, path: Path, lists: int) -> None:
+    def _next(self) -> Path:
+        return self.folder / f"{len(self.manifest.shards):06d}.parquet"
+
+    def _list(self, lists: int) -> None:
+        path = self._next()
         self.manifest.shards.append({"name": path.name, "lists": lists, "bytes": path.stat().st_size})
 
 
 def write_shards(
     lists: Iterable[RankingList], folder: Path, lists_per_shard: int = 10_000, row_group: int = ROW_GROUP
 ) -> Manifest:
-    """Writes lists to `folder/000000.parquet`, ... and a manifest, see `ShardWriter`.
-
-    Args:
-        lists: at least one list.
-        folder: made if missing; holds no shards yet.
-        lists_per_shard: lists of a shard; the last holds the rest.
-        row_group: lists of a row group.
+    """Writes lists to `folder/000000.parquet`, ... and a manifest, see `ShardWriter`; the last shard holds the rest.
 
     Raises:
         ValueError: no lists, shards in the folder, or a size below 1.
@@ -283,10 +239,7 @@ def generate_shards(
     Args:
         make: makes lists `start` to `start + count - 1` from (start, count); any slice gives the same lists.
         count: lists in all, at least 1.
-        folder: made if missing.
-        options: what the lists depend on, for the manifest.
-        lists_per_shard: lists of a shard.
-        row_group: lists of a row group.
+        folder, options, lists_per_shard, row_group: see `ShardWriter`.
         advance: called with a number of lists that were written, or found to be there, for a progress bar.
 
     Raises:
@@ -307,29 +260,22 @@ def generate_shards(
         if writer.keep(expected):
             report(expected)
         else:
-            writer.write(advancing(make(start, expected)), expected)
+            writer.write(advancing(make(start, expected)))
     return writer.close()
-
-
-def arrow_schema() -> pa.Schema:
-    """Parquet schema of canonical rows; numbers are float64, so that nothing is rounded."""
-    import pyarrow as pa
-
-    texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
-    types = (pa.string(), pa.string(), texts, texts, numbers, numbers)
-    optional = ("labels", "scores")
-    return pa.schema([pa.field(n, t, nullable=n in optional) for n, t in zip(FIELDS, types, strict=True)])
 
 
 def write_parquet(lists: Iterable[RankingList], stream: BinaryIO, row_group: int) -> int:
     """Writes canonical rows in flat memory; returns the number of lists.
 
-    A row group holds at most `row_group` lists, and ends when it has 100,000 items. Pages carry checksums.
+    Numbers are float64, so that nothing is rounded. A row group holds at most `row_group` lists, and ends when it has
+    100,000 items. Pages carry checksums.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = arrow_schema()
+    texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
+    types = (pa.string(), pa.string(), texts, texts, numbers, numbers)
+    schema = pa.schema([pa.field(n, t, nullable=t is numbers) for n, t in zip(FIELDS, types, strict=True)])
     count = items = 0
     group: list[dict[str, Any]] = []
     with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:

@@ -13,7 +13,7 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.lists import RankingList
 
 if TYPE_CHECKING:
-    from crossjem_pl.data.streaming import ListStream
+    from crossjem_pl.data.streaming import ShardIndex
 
 __all__ = ["FileSource", "ListSource", "ShardSource", "SimulatorSource"]
 
@@ -28,8 +28,8 @@ class ListSource(ABC):
     def read(self, root: Path) -> Iterator[RankingList]:
         """The lists, in their stored order. Relative paths are under `root`."""
 
-    def stream(self, root: Path) -> ListStream | None:
-        """What to stream the lists from, or None if they are read into memory."""
+    def stream(self, root: Path) -> ShardIndex | None:
+        """The shards to stream the lists from, or None if they are read into memory."""
         return None
 
 
@@ -71,11 +71,7 @@ class ShardSource(ListSource):
     """
 
     def __init__(
-        self,
-        path: str,
-        buffer: int = 4096,
-        labels_field: str = "labels",
-        scores_field: str = "scores",
+        self, path: str, buffer: int = 4096, labels_field: str = "labels", scores_field: str = "scores"
     ) -> None:
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, got {buffer}")
@@ -83,15 +79,14 @@ class ShardSource(ListSource):
         self.labels_field, self.scores_field = labels_field, scores_field
 
     def read(self, root: Path) -> Iterator[RankingList]:
-        index = self.stream(root).index
+        index = self.stream(root)
         for rows in index.read(index.whole()):
             yield from (ranking_list for _, ranking_list in index.lists(rows))
 
-    def stream(self, root: Path) -> ListStream:
-        from crossjem_pl.data.streaming import ListStream, ShardIndex
+    def stream(self, root: Path) -> ShardIndex:
+        from crossjem_pl.data.streaming import ShardIndex
 
-        index = ShardIndex(root / self.path, self.labels_field, self.scores_field)
-        return ListStream(index, self.buffer)
+        return ShardIndex(root / self.path, self.labels_field, self.scores_field, self.buffer)
 
 
 class SimulatorSource(ListSource):

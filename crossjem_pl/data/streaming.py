@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +20,13 @@ from crossjem_pl.hashing import content_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 
-__all__ = ["EpochOrder", "ListStream", "Segment", "ShardIndex", "StreamingLoader"]
+__all__ = ["EpochOrder", "Segment", "ShardIndex", "StreamingLoader"]
 
 READ_LISTS = 256
 """Rows that are decoded at a time."""
+
+TEXTS = ("query_id", "query")
+"""Columns of one text a list; the others hold one value an item."""
 
 _POSITION = "crossjem_pl.position"
 
@@ -40,24 +42,27 @@ class Segment(NamedTuple):
 class ShardIndex:
     """The row groups of a Parquet file or a folder of Parquet shards in the canonical layout.
 
-    Only the footers are read, one file at a time, so memory grows by 16 bytes a row group and a path a shard, and
-    the number of lists is exact before the first of them is read. Columns beside those of the layout are not read.
+    Only the footers are read, one file at a time, so memory grows by 16 bytes a row group and a path a shard, and the
+    number of lists is exact before the first of them is read. Columns beside those of the layout are not read.
 
     Args:
-        path: a Parquet file, or a folder whose shards are taken in the sorted order of their names. A folder with
-            a manifest has to be complete.
+        path: a Parquet file, or a folder whose shards are taken in the sorted order of their names. A folder with a
+            manifest has to be complete.
         labels_field: column of the labels; another name than "labels" has to be there in every shard.
         scores_field: column of the teacher scores, likewise.
+        buffer: lists that a `StreamingLoader` holds in memory and shuffles among each other.
 
     Raises:
         FileNotFoundError: nothing at `path`.
-        ValueError: names the file, and the field where one is missing, is of another type, or is in some shards
-            and not in others; for a file that is not Parquet or cut off, for shards that the manifest does not
-            account for, and if there is no list at all.
+        ValueError: names the file, and the field where one is missing, is of another type, or is in some shards and
+            not in others; for a file that is not Parquet or cut off, for shards that the manifest does not account
+            for, and if there is no list at all.
     """
 
-    def __init__(self, path: Path, labels_field: str = "labels", scores_field: str = "scores") -> None:
-        self.path, self.labels_field, self.scores_field = path, labels_field, scores_field
+    def __init__(
+        self, path: Path, labels_field: str = "labels", scores_field: str = "scores", buffer: int = 4096
+    ) -> None:
+        self.path, self._numbers, self.buffer = path, (labels_field, scores_field), buffer
         self.files = shard_files(path)
         self.columns: tuple[str, ...] = ()
         entries: list[tuple[int, int, int]] = []
@@ -96,18 +101,6 @@ class ShardIndex:
         """Everything, in stored order."""
         return (Segment(group, 0, int(count)) for group, count in enumerate(self.rows))
 
-    def read(self, segments: Iterable[Segment]) -> Iterator[pa.RecordBatch]:
-        """The rows of the segments, in order, as Arrow batches of at most `READ_LISTS` rows for `lists`.
-
-        One file is open at a time.
-
-        Raises:
-            ValueError: names the file (and the field, for values of another type), for damaged data or a file that
-                is no longer the one that was indexed.
-        """
-        for segment in segments:
-            yield from self._read(segment)
-
     def lists(self, table: pa.Table | pa.RecordBatch) -> list[tuple[int, RankingList]]:
         """(position in stored order, list) for each of the rows that `read` gave.
 
@@ -123,6 +116,18 @@ class ShardIndex:
             row = Row(self.files[file], "row", int(position - start) + 1, values, self.columns)
             made.append((position, *self._reader.lists(row)))
         return made
+
+    def read(self, segments: Iterable[Segment]) -> Iterator[pa.RecordBatch]:
+        """The rows of the segments, in order, as Arrow batches of at most `READ_LISTS` rows for `lists`.
+
+        One file is open at a time.
+
+        Raises:
+            ValueError: names the file (and the field, for values of another type), for damaged data or a file that is
+                no longer the one that was indexed.
+        """
+        for segment in segments:
+            yield from self._read(segment)
 
     def _read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
         path, first = self.files[self._file[segment.group]], int(self._first[segment.group])
@@ -146,17 +151,12 @@ class ShardIndex:
         """The batch in the types of the layout, so that shards of other writers agree, with its positions."""
         columns = [pa.array(np.arange(first, first + batch.num_rows))]
         for name in self.columns:
+            element = pa.string() if name in FIELDS[:4] else pa.float64()
             try:
-                columns.append(batch.column(name).cast(self._type(name)))
+                columns.append(batch.column(name).cast(element if name in TEXTS else pa.list_(element)))
             except pa.ArrowException as error:
                 raise ValueError(f"{path}, field {name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=[_POSITION, *self.columns])
-
-    @staticmethod
-    def _type(name: str) -> pa.DataType:
-        if name in ("query_id", "query"):
-            return pa.string()
-        return pa.list_(pa.string() if name in FIELDS[:4] else pa.float64())
 
     def _footer(self, path: Path) -> list[int]:
         """Lists of each row group of a shard, its columns checked."""
@@ -166,17 +166,17 @@ class ShardIndex:
                 f"crossjem convert {self.path} FOLDER --shard-size 10000"
             )
         with open_parquet(path) as file:
-            names, schema = parquet_columns(path, file), file.schema_arrow
-            optional = zip(FIELDS[4:], (self.labels_field, self.scores_field), strict=True)
-            wanted = [
-                *FIELDS[:4],
-                *(name for standard, name in optional if name in names or name != standard),
-            ]
-            for name in wanted:
+            names = parquet_columns(path, file)
+            numbers = (
+                n
+                for n, standard in zip(self._numbers, FIELDS[4:], strict=True)
+                if n in names or n != standard
+            )
+            columns = tuple(dict.fromkeys((*FIELDS[:4], *numbers)))
+            for name in columns:
                 if name not in names:
                     raise ValueError(f"{path}, field {name!r}: is missing (found: {', '.join(names)})")
-                _check_type(path, name, schema.field(name).type)
-            columns = tuple(dict.fromkeys(wanted))
+                _check_type(path, name, file.schema_arrow.field(name).type)
             if self.columns and columns != self.columns:
                 (name, *_) = sorted(set(columns) ^ set(self.columns))
                 having, lacking = (path, self.files[0]) if name in columns else (self.files[0], path)
@@ -186,37 +186,24 @@ class ShardIndex:
 
 
 def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
-    types = pa.types
-    element = kind
-    if name not in ("query_id", "query") and not types.is_null(kind):
+    """Raises a ValueError if a column of the layout is of another type than its values or a list of them."""
+    types, element = pa.types, kind
+    if name not in TEXTS and not types.is_null(kind):
         if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
             raise ValueError(f"{path}, field {name!r}: expected a list, got {kind}")
         element = kind.value_type
     if types.is_dictionary(element):
         element = element.value_type
-    text, integer = types.is_string(element) or types.is_large_string(element), types.is_integer(element)
+    text = types.is_string(element) or types.is_large_string(element)
+    number = types.is_floating(element) or types.is_decimal(element) or types.is_boolean(element)
     if name in ("query", "items"):
         fits, wanted = text, "texts"
     elif name in FIELDS[:4]:
-        fits, wanted = text or integer, "texts or integers"
+        fits, wanted = text or types.is_integer(element), "texts or integers"
     else:
-        number = types.is_floating(element) or types.is_decimal(element) or types.is_boolean(element)
-        fits, wanted = integer or number, "numbers"
+        fits, wanted = number or types.is_integer(element), "numbers"
     if not (fits or types.is_null(element)):
         raise ValueError(f"{path}, field {name!r}: expected {wanted}, got {kind}")
-
-
-@dataclass(frozen=True)
-class ListStream:
-    """Lists to stream.
-
-    Args:
-        index: the shards.
-        buffer: lists that are held in memory and shuffled among each other.
-    """
-
-    index: ShardIndex
-    buffer: int
 
 
 class EpochOrder:
@@ -224,8 +211,8 @@ class EpochOrder:
 
     The row groups of all shards are permuted. Rank r of W takes the contiguous part r T / W to (r + 1) T / W of the T
     lists in that order (row groups are cut at the borders), so that every list is in one part and the parts differ by
-    one list at most. A part that is one short gets its own first list once more at the end, so that all ranks make
-    the same number of steps; with fewer lists than ranks, a rank without a list gets one of another rank.
+    one list at most. A part that is one short gets its own first list once more at the end, so that all ranks make the
+    same number of steps; with fewer lists than ranks, a rank without a list gets one of another rank.
 
     The part is read front to back in windows of `buffer` lists, each permuted: a list moves by less than one window
     from where its row group puts it, which is anywhere in the epoch.
@@ -239,14 +226,7 @@ class EpochOrder:
     """
 
     def __init__(
-        self,
-        rows: np.ndarray,
-        seed: int,
-        epoch: int,
-        rank: int,
-        world_size: int,
-        buffer: int,
-        shuffle: bool,
+        self, rows: np.ndarray, seed: int, epoch: int, rank: int, world_size: int, buffer: int, shuffle: bool
     ) -> None:
         self.rank, self.buffer, self.shuffle = rank, buffer, shuffle
         self._entropy = [seed, epoch]
@@ -301,26 +281,24 @@ class StreamingLoader(BatchLoader):
     The batches of an epoch are a pure function of (seed, epoch, rank, world_size, batch_size, buffer), see
     `EpochOrder`; the number of workers does not enter. Each process reads its part of the shards once, in Arrow's
     columns, and hands the rows of whole batches to its workers, which make lists of them and tokenise: so no worker
-    reads what another one reads, none has more to do than the others, and one shard serves any number of them.
-    Memory holds one window of `buffer` lists (twice that while the next is read) and the batches that are prepared.
+    reads what another one reads, none has more to do than the others, and one shard serves any number of them. Memory
+    holds one window of `buffer` lists (twice that while the next is read) and the batches that are prepared.
 
-    A run that resumes begins to read at the row group in which the window of its next batch begins. The position
-    holds for the same shards and settings only; with others it is refused, not misread.
+    A run that resumes begins to read at the row group in which the window of its next batch begins. The position holds
+    for the same shards and settings only; with others it is refused, not misread.
 
     Args:
-        stream: the shards and the size of the shuffle buffer.
-        ranker: whose `collate` makes the batches.
-        batch_size: lists per batch and rank.
-        sampler, shuffle, seed, rank, world_size, num_workers, pin_memory: as in `ListLoader`.
+        index: the shards and the size of the shuffle buffer.
+        ranker, batch_size, options: see `BatchLoader`.
 
     Raises:
         ValueError: while iterating, for damaged data or rows that make no list: names file, row and field.
     """
 
-    def __init__(self, stream: ListStream, ranker: Ranker, batch_size: int, **options: Any) -> None:
+    def __init__(self, index: ShardIndex, ranker: Ranker, batch_size: int, **options: Any) -> None:
         super().__init__(ranker, batch_size, **options)
-        self.index, self.buffer = stream.index, stream.buffer
-        self._make_lists = self.index.lists
+        self.index, self.buffer = index, index.buffer
+        self._make_lists = index.lists
 
     @property
     def total(self) -> int:
@@ -351,15 +329,10 @@ class StreamingLoader(BatchLoader):
 
     def _settings(self) -> dict[str, Any]:
         """What a position in an epoch depends on, beside the epoch."""
-        return {
-            "shards": self.index.digest,
-            "lists": self.total,
-            "batch_size": self.batch_size,
-            "buffer": self.buffer,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "world_size": self.world_size,
+        own = {
+            name: getattr(self, name) for name in ("batch_size", "buffer", "seed", "shuffle", "world_size")
         }
+        return {"shards": self.index.digest, "lists": self.total, **own}
 
     def _batches(self, first: int) -> Iterator[pa.Table]:
         """The rows of batch number `first` and of those after it."""

@@ -11,8 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from crossjem_pl.data.rows import Row, open_parquet, parquet_columns, read_rows
-from crossjem_pl.data.shards import shard_files
+from crossjem_pl.data.rows import Row, open_parquet, read_rows
 from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList
 
@@ -55,20 +54,21 @@ def read_scores(path: Path) -> dict[tuple[str, str], float]:
 
     Raises:
         FileNotFoundError: if the file is missing.
-        ValueError: if the file is not Parquet, a column is missing, an id is no text or integer, a score is no
-            number, or a pair occurs twice; names file and row.
+        ValueError: if the file is not Parquet, a column is missing, an id is no text or integer, a score is no number,
+            or a pair occurs twice; names file and row.
     """
     if not path.exists():
         raise FileNotFoundError(
             f"no teacher scores at {path}; write them with: crossjem teach MODEL LISTS --out {path}"
         )
-    _check_columns(path)
     scores: dict[tuple[str, str], float] = {}
     for row in read_rows(path, COLUMNS):
         pair = row.identifier("query_id"), row.identifier("item_id")
         if pair in scores:
             raise row.error("item_id", f"query {pair[0]!r}, item {pair[1]!r} is scored twice")
-        scores[pair] = _score(row)
+        value = row.values.get("score", "missing")
+        absent = value is None or (isinstance(value, float) and not math.isfinite(value))
+        scores[pair] = math.nan if absent else row.scalar("score")
     return scores
 
 
@@ -78,12 +78,12 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
     Args:
         lists: the lists.
         path: Parquet file of `query_id, item_id, score`.
-        allow_missing: leave out items whose score is missing or not finite, and lists left with none; how
-            many is logged.
+        allow_missing: leave out items whose score is missing or not finite, and lists left with none; how many is
+            logged.
 
     Raises:
-        ValueError: if scores are missing or not finite and that is not allowed; counts them and names the
-            first. If no item at all has a score, allowed or not.
+        ValueError: if scores are missing or not finite and that is not allowed; counts them and names the first. If no
+            item at all has a score, allowed or not.
     """
     scores = read_scores(path)
     joined: list[RankingList] = []
@@ -119,20 +119,14 @@ def merge_scores(lists: Iterable[RankingList], path: Path) -> Iterator[RankingLi
 
     Args:
         lists: the lists.
-        path: Parquet file of `query_id, item_id, score`, or a folder of such files in the sorted order of their
-            names (one for each shard of the lists, for example).
+        path: Parquet file of `query_id, item_id, score`, or a folder of such files in the sorted order of their names
+            (one for each shard of the lists, for example).
 
     Raises:
         FileNotFoundError: nothing at `path`.
         ValueError: names file, row and field, for a query out of order, an item that has no score or two, a score
             without an item or that is not a finite number, or queries left over.
     """
-    for file in shard_files(path):
-        _check_columns(file)
-    return _merged(lists, path)
-
-
-def _merged(lists: Iterable[RankingList], path: Path) -> Iterator[RankingList]:
     queries = groupby(read_rows(path, COLUMNS), key=lambda row: row.identifier("query_id"))
     for ranking_list in lists:
         query_id, rows = next(queries, (None, iter(())))
@@ -166,18 +160,3 @@ def _list_scores(
         if item not in scores:
             raise ValueError(f"{path}: list {ranking_list.query_id!r}, item {item!r} has no teacher score")
     return tuple(scores[item] for item in ranking_list.item_ids)
-
-
-def _check_columns(path: Path) -> None:
-    with open_parquet(path) as file:
-        names = parquet_columns(path, file)
-    for column in COLUMNS:
-        if column not in names:
-            raise ValueError(f"{path}: no column {column!r}; it has {sorted(names)}")
-
-
-def _score(row: Row) -> float:
-    value = row.values["score"]
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return math.nan
-    return row.scalar("score")

@@ -1,8 +1,8 @@
 """TREC runs and qrels: read, written, and joined with texts to lists.
 
-A run line is `query_id Q0 item_id rank score tag`, a qrels line `query_id 0 item_id grade`, with spaces or tabs between
-the fields. As in trec_eval, the order of a run is the order of its scores (ties: item id, descending); its rank column
-and the order of its lines play no part.
+A run line is `query_id Q0 item_id rank score tag`, a qrels line `query_id 0 item_id grade`, with spaces or tabs
+between the fields. As in trec_eval, the order of a run is the order of its scores (ties: item id, descending); its
+rank column and the order of its lines play no part.
 """
 
 from __future__ import annotations
@@ -42,32 +42,26 @@ Entry = tuple[str, str, str, float]
 
 @dataclass
 class ReadCounts:
-    """What a reader did besides reading; complete when the iterator of lists is exhausted.
-
-    Args:
-        lists: lists that were read.
-        items: items in them.
-        merged_items: items of a list that were an exact repeat (same text, label and score) and became one.
-        merged_queries: texts of a `query` list that repeated another one of the same row and became one.
-        repeated_queries: rows without a `query_id` whose query text had occurred before; their ids end in -2, -3...
-        cut_items: items below the `depth` that was asked for.
-        judgements_outside: judged (query, item) pairs of the qrels that are in no list.
-        not_carried: columns of the source that no list holds, in order of appearance.
-    """
+    """What a reader did besides reading; complete when the iterator of lists is exhausted."""
 
     lists: int = 0
     items: int = 0
     merged_items: int = 0
+    """items of a list that were an exact repeat (same text, label and score) and became one"""
     merged_queries: int = 0
+    """texts of a `query` list that repeated another one of the same row and became one"""
     repeated_queries: int = 0
+    """rows without a `query_id` whose query text had occurred before; their ids end in -2, -3..."""
     cut_items: int = 0
+    """items below the `depth` that was asked for"""
     judgements_outside: int = 0
+    """judged (query, item) pairs of the qrels that are in no list"""
     not_carried: list[str] = field(default_factory=list)
+    """columns of the source that no list holds, in order of appearance"""
 
-    def leave(self, column: str) -> None:
-        """Notes a column that is not carried."""
-        if column not in self.not_carried:
-            self.not_carried.append(column)
+    def leave(self, *columns: str) -> None:
+        """Notes columns that are not carried."""
+        self.not_carried += [column for column in columns if column not in self.not_carried]
 
 
 def ranked(scores: Mapping[str, float]) -> list[str]:
@@ -83,8 +77,8 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names file, line and field, for a malformed line, a score that is not finite, or an item
-            that a query has twice; or an empty file.
+        ValueError: names file, line and field, for a malformed line, a score that is not finite, or an item that a
+            query has twice; or an empty file.
     """
     run = _by_query(_entries(existing(path, "run"), _RUN))
     return {query_id: {item: scores[item] for item in ranked(scores)} for query_id, scores in run.items()}
@@ -95,8 +89,8 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names file, line and field, for a malformed line, a grade that is no integer, or a pair
-            that is judged twice; or an empty file.
+        ValueError: names file, line and field, for a malformed line, a grade that is no integer, or a pair that is
+            judged twice; or an empty file.
     """
     qrels = _by_query(_entries(existing(path, "qrels"), _QRELS))
     return {
@@ -138,8 +132,8 @@ def write_run(
 ) -> int:
     """Writes scores as a run in flat memory, gzip if the name ends in .gz; returns the number of lines.
 
-    Ranks count from 1 in `ranked` order. Scores have the shortest form that reads back as the same float64,
-    hence as the same float32.
+    Ranks count from 1 in `ranked` order. Scores have the shortest form that reads back as the same float64, hence as
+    the same float32.
 
     Args:
         run: scores by query id and item id, or lists with scores.
@@ -147,8 +141,8 @@ def write_run(
         tag: the last field of every line.
 
     Raises:
-        ValueError: an id or tag that is empty or holds white space, a score that is not finite, a list without
-            scores, or no line at all.
+        ValueError: an id or tag that is empty or holds white space, a score that is not finite, a list without scores,
+            or no line at all.
     """
     _check_word("tag", tag)
 
@@ -172,8 +166,8 @@ def write_qrels(
         path: the file.
 
     Raises:
-        ValueError: an id that is empty or holds white space, a grade that is no integer, a list without labels, or
-            no line at all.
+        ValueError: an id that is empty or holds white space, a grade that is no integer, a list without labels, or no
+            line at all.
     """
 
     def lines(query_id: str, grades: Mapping[str, float]) -> Iterator[str]:
@@ -201,14 +195,16 @@ def read_texts(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names file and line, for a malformed line, a blank text or a repeat of an id that is kept;
-            or an empty file.
+        ValueError: names file and line, for a malformed line, a blank text or a repeat of an id that is kept; or an
+            empty file.
     """
     source = existing(path)
     has_rows = source.is_dir() or (ending(source) in ROW_ENDINGS and not ending(source).startswith(".tsv"))
     texts: dict[str, str] = {}
     empty = True
-    for where, identifier, text in _text_rows(source, counts) if has_rows else _text_lines(source):
+    for where, identifier, text in (
+        _text_rows(source, counts or ReadCounts()) if has_rows else _text_lines(source)
+    ):
         empty = False
         if wanted is not None and identifier not in wanted:
             continue
@@ -233,8 +229,8 @@ def read_trec(
 ) -> Iterator[RankingList]:
     """Streams the lists of a run: queries in the order of the file, items in `ranked` order, scores kept.
 
-    The run is read twice: first for the ids whose texts are needed, then for the lists. So memory holds the
-    texts of the run's own queries and items, and the qrels, but not the run.
+    The run is read twice: first for the ids whose texts are needed, then for the lists. So memory holds the texts of
+    the run's own queries and items, and the qrels, but not the run.
 
     Args:
         run: the run; the lines of one query stand together.
@@ -242,14 +238,14 @@ def read_trec(
         items: texts of the items, see `read_texts`.
         qrels: grades, which become labels; an item of the run that is not judged gets 0. None: no labels.
         depth: keep the `depth` best items of each query; None keeps all.
-        counts: filled with the items that `depth` cut and the judgements that are in no list (the item was
-            not retrieved, or was cut, or the query is not in the run): such relevant items are missed by
-            metrics that see only the lists.
+        counts: filled with the items that `depth` cut and the judgements that are in no list (the item was not
+            retrieved, or was cut, or the query is not in the run): such relevant items are missed by metrics that see
+            only the lists.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: names file and line, for what `read_run` and `read_texts` refuse, an id of the run without
-            a text, or lines of one query that do not stand together; or a `depth` below 1.
+        ValueError: names file and line, for what `read_run` and `read_texts` refuse, an id of the run without a text,
+            or lines of one query that do not stand together; or a `depth` below 1.
     """
     if depth is not None and depth < 1:
         raise ValueError(f"depth must be at least 1, got {depth}")
@@ -260,15 +256,12 @@ def read_trec(
         (qrels or run, "qrels"),
     ):
         existing(file, what)
-    return _lists(
-        Path(run), Path(queries), Path(items), qrels, depth, ReadCounts() if counts is None else counts
-    )
+    return _lists(Path(run), {"query": queries, "item": items}, qrels, depth, counts or ReadCounts())
 
 
 def _lists(
     run: Path,
-    queries: Path,
-    items: Path,
+    files: Mapping[str, str | os.PathLike[str]],
     qrels: str | os.PathLike[str] | None,
     depth: int | None,
     counts: ReadCounts,
@@ -278,18 +271,14 @@ def _lists(
     for where, query_id, item_id, _ in _entries(run, _RUN):
         first["query"].setdefault(query_id, where)
         first["item"].setdefault(item_id, where)
-    texts = {
-        what: read_texts(file, first[what], counts) for what, file in (("query", queries), ("item", items))
-    }
-    for what, file in (("query", queries), ("item", items)):
+    texts = {what: read_texts(file, first[what], counts) for what, file in files.items()}
+    for what, file in files.items():
         for identifier, where in first[what].items():
             if identifier not in texts[what]:
                 raise ValueError(f"{where}, field '{what}_id': {what} {identifier!r} has no text in {file}")
     judged = 0
     for query_id, scores in group_by_query(_entries(run, _RUN)):
-        order = ranked(scores)
-        counts.cut_items += len(order) - len(order[:depth])
-        order = order[:depth]
+        order = tuple(ranked(scores)[:depth])
         labels = None
         if grades is not None:
             of_query = grades.get(query_id, {})
@@ -297,9 +286,10 @@ def _lists(
             judged += sum(item in of_query for item in order)
         counts.lists += 1
         counts.items += len(order)
+        counts.cut_items += len(scores) - len(order)
         item_texts = tuple(texts["item"][item] for item in order)
         kept = tuple(scores[item] for item in order)
-        yield RankingList(query_id, texts["query"][query_id], tuple(order), item_texts, labels, kept)
+        yield RankingList(query_id, texts["query"][query_id], order, item_texts, labels, kept)
     if grades is not None:
         counts.judgements_outside += sum(len(of_query) for of_query in grades.values()) - judged
 
@@ -340,12 +330,10 @@ def _repeated(where: str, query_id: str, item_id: str) -> ValueError:
     return ValueError(f"{where}, field 'item_id': query {query_id!r} has item {item_id!r} before")
 
 
-def _text_rows(path: Path, counts: ReadCounts | None) -> Iterator[tuple[str, str, str]]:
+def _text_rows(path: Path, counts: ReadCounts) -> Iterator[tuple[str, str, str]]:
     columns = ("id", "text")
     for row in read_rows(path, columns):
-        for column in row.columns if counts is not None else ():
-            if column not in columns:
-                counts.leave(f"{column} (of {path.name})")  # type: ignore[union-attr]
+        counts.leave(*(f"{column} (of {path.name})" for column in row.columns if column not in columns))
         blank = isinstance(row.values.get("text"), str) and not row.values["text"].strip()
         yield row.where, row.identifier("id"), "" if blank else row.text("text")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from crossjem_pl.data.formats import read_qrels
+from crossjem_pl.data.trec import read_qrels
 from crossjem_pl.evaluation.charts import Estimate
 from crossjem_pl.evaluation.measures import Evaluation, evaluate_run, rank_items
 from crossjem_pl.evaluation.metrics import parse_measures

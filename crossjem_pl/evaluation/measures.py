@@ -22,7 +22,7 @@ from ir_measures.measures import Measure, ParamInfo, register
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from crossjem_pl.data.formats import ranked
+from crossjem_pl.data.trec import ranked
 from crossjem_pl.evaluation.classification import Accuracies, Pairs, Share
 from crossjem_pl.evaluation.metrics import compute, is_vectorised, parse_measures, tie_order
 

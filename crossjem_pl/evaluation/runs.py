@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from crossjem_pl.data.formats import read_lists, read_qrels, read_run
+from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation.charts import Curve
 
 __all__ = [

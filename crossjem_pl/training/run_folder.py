@@ -14,8 +14,9 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from torch import Tensor
 
-from crossjem_pl.data.formats import write_lists, write_qrels, write_run
+from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule, Stage
+from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.evaluation.measures import evaluate_run
 from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList

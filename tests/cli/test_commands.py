@@ -16,8 +16,9 @@ import torch
 
 from crossjem_pl.cli import main
 from crossjem_pl.cli.main import COMMANDS
-from crossjem_pl.data.formats import read_lists, write_lists, write_qrels, write_run
+from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.teacher import read_provenance, read_scores
+from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.configuration import Configuration, Passes
 from crossjem_pl.inference.teach import teach

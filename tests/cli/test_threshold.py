@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from crossjem_pl.cli import main
-from crossjem_pl.data.formats import write_lists, write_qrels, write_run
+from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.simulator import simulate
+from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, QueryHead
 from crossjem_pl.rankers.folder import save_ranker

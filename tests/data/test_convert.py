@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from crossjem_pl.data.convert import ConvertReport, convert
-from crossjem_pl.data.formats import ReadCounts, content_id, read_lists, read_qrels, read_run, write_lists
+from crossjem_pl.data.formats import read_lists, write_lists
+from crossjem_pl.data.trec import ReadCounts, read_qrels, read_run
+from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 
 LISTS = [

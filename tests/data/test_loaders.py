@@ -14,7 +14,7 @@ import torch
 from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListBatch, ListLoader, collate_lists
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.shards import write_shards
-from crossjem_pl.data.streaming import ListStream, ShardIndex, StreamingLoader
+from crossjem_pl.data.streaming import ShardIndex, StreamingLoader
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM
 from tests.conftest import example_lists
@@ -55,7 +55,7 @@ def make(request: pytest.FixtureRequest, folders: Callable[[int], Path], ranker:
         model = settings.pop("ranker", ranker)
         if request.param == "memory":
             return ListLoader(LISTS[:count], model, batch_size, **settings)
-        return StreamingLoader(ListStream(ShardIndex(folders(count)), buffer), model, batch_size, **settings)
+        return StreamingLoader(ShardIndex(folders(count), buffer=buffer), model, batch_size, **settings)
 
     return loader
 
@@ -174,7 +174,7 @@ def test_evaluation_keeps_the_order_and_all_items(make: Make) -> None:
 def test_a_streamed_list_is_what_the_reader_reads(folders: Callable[[int], Path], ranker: CrossJEM) -> None:
     """Same lists, tensors and draws as in memory, batch for batch, where the order is the stored one."""
     options: dict[str, Any] = {"sampler": ItemSampler(4, seed=5), "seed": 5}
-    streamed = StreamingLoader(ListStream(ShardIndex(folders(53)), 10), ranker, 4, **options)
+    streamed = StreamingLoader(ShardIndex(folders(53), buffer=10), ranker, 4, **options)
     in_memory = ListLoader(list(read_lists(folders(53))), ranker, 4, **options)
     for number in (0, 1):
         assert epoch(streamed, number) == epoch(in_memory, number)

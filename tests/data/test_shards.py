@@ -32,7 +32,7 @@ def make(start: int, count: int) -> list[RankingList]:
 def test_shards_hold_the_lists_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "train"
     report = write_shards(iter(LISTS), folder, lists_per_shard=10, row_group=4)
-    assert (len(report.shards), report.lists, report.kept) == (3, 23, 0)
+    assert (len(report.shards), report.kept) == (3, 0)
     assert names(folder) == ["000000.parquet", "000001.parquet", "000002.parquet", "manifest.json"]
     assert list(read_lists(folder)) == LISTS
     assert list(ShardSource("train").read(tmp_path / "a")) == LISTS
@@ -45,8 +45,9 @@ def test_shards_hold_the_lists_in_order(tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["complete"] is True
     assert [entry["lists"] for entry in manifest["shards"]] == [10, 10, 3]
-    assert sum(entry["bytes"] for entry in manifest["shards"]) == report.bytes
-    assert report.bytes == sum((folder / name).stat().st_size for name in names(folder)[:3])
+    assert [entry["bytes"] for entry in manifest["shards"]] == [
+        (folder / name).stat().st_size for name in names(folder)[:3]
+    ]
     assert str(report).startswith(f"{folder}: 23 lists in 3 shards, ")
 
 
@@ -96,9 +97,6 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         generate_shards(make, 23, tmp_path, OPTIONS, row_group=0)
     with pytest.raises(ValueError, match="number of lists must be at least 1, got 0"):
         generate_shards(make, 0, tmp_path, OPTIONS)
-    with pytest.raises(ValueError, match=r"000000\.parquet: expected 7 lists to be generated, got 6"):
-        generate_shards(lambda start, count: LISTS[1:count], 7, tmp_path / "few", OPTIONS)
-    assert names(tmp_path / "few") == ["manifest.json"]
 
 
 # --- generating --------------------------------------------------------------------------------------------
@@ -131,7 +129,7 @@ def test_a_generated_folder_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
     report = generate_shards(resumed, 23, folder, OPTIONS, 5, 2, advance=steps.append)
     assert made == [10, 15, 20], "shards that are there are not made again"
-    assert (report.kept, report.lists, report.shards) == (2, 23, expected.shards)
+    assert (report.kept, report.shards) == (2, expected.shards)
     assert sum(steps) == 23
     assert steps[:2] == [5, 5]
     for name in names(whole):
@@ -207,4 +205,4 @@ def test_a_folder_that_lost_or_gained_shards_is_refused(tmp_path: Path) -> None:
 def test_manifests_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     write_shards(LISTS, tmp_path, lists_per_shard=10)
     (tmp_path / "manifest.json").write_text('{"files": []}')
-    assert len(ShardSource(".").stream(tmp_path).index) == 23
+    assert len(ShardSource(".").stream(tmp_path)) == 23

@@ -19,7 +19,7 @@ from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.sources import ShardSource
-from crossjem_pl.data.streaming import EpochOrder, ListStream, ShardIndex, StreamingLoader
+from crossjem_pl.data.streaming import EpochOrder, ShardIndex, StreamingLoader
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25
 from tests.conftest import example_lists, root
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loader(path: Path, ranker: Any = None, batch_size: int = 4, buffer: int = 10, **options: Any) -> Any:
     defaults: dict[str, Any] = {"shuffle": True, "seed": 5}
-    stream = ListStream(ShardIndex(path), buffer)
+    stream = ShardIndex(path, buffer=buffer)
     return StreamingLoader(stream, ranker or BM25(), batch_size, **{**defaults, **options})
 
 

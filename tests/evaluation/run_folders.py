@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from crossjem_pl.data.formats import write_lists, write_qrels, write_run
+from crossjem_pl.data.formats import write_lists
+from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.lists import RankingList
 
 __all__ = ["EVIL", "Checker", "lists", "parse", "write_run_folder"]

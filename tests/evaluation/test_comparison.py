@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crossjem_pl.data.formats import read_run, write_run
+from crossjem_pl.data.trec import read_run, write_run
 from crossjem_pl.evaluation import Comparison, compare, compare_runs, evaluate_run
 from crossjem_pl.evaluation.significance import equivalence_test, holm, randomisation_test, t_test
 from tests.evaluation.run_folders import EVIL, lists, parse, write_run_folder

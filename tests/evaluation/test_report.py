@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from crossjem_pl.data.formats import read_qrels, read_run
+from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation import build_report, charts, compare, evaluate_run, write_report
 from crossjem_pl.evaluation.breakdown import break_down, calibrate, word_overlap
 from crossjem_pl.evaluation.charts import Estimate, frontier, smoothed

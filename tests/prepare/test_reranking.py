@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from crossjem_pl.data.formats import content_id, read_lists
+from crossjem_pl.data.formats import read_lists
+from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.output import Written
 from crossjem_pl.prepare.reranking import dataset_folder, prepare_reranking

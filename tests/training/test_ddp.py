@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from crossjem_pl.data.formats import read_run, write_lists
+from crossjem_pl.data.formats import write_lists
+from crossjem_pl.data.trec import read_run
 from tests.conftest import example_lists, root
 
 CONFIG = """
