@@ -112,7 +112,9 @@ class RankingList:
     def select(self, positions: Sequence[int]) -> RankingList:
         """The same query with the items at `positions`, in that order."""
         columns = {name: getattr(self, name) for name in ("item_ids", "items", "labels", "scores")}
-        picked = {name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None}
+        picked: dict[str, Any] = {
+            name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None
+        }
         return replace(self, **picked)
 
     def _error(self, name: str, problem: str) -> ValueError:

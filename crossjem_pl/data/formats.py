@@ -41,6 +41,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
 
 ROW_GROUP = 4096
 
+Numbers = tuple[float, ...] | None
+
 
 def detect_layout(path: str | os.PathLike[str]) -> str:
     """The name of the first layout whose required columns the source has.
@@ -190,11 +192,11 @@ class ListReader:
         for where, ranking_list in self._groups:
             yield self._first_rows[where], self._ordered(ranking_list)
 
-    def _values(self, row: Row) -> tuple[str, str, list[str], *tuple[tuple[float, ...] | None, ...]]:
+    def _values(self, row: Row) -> tuple[str, str, list[str], Numbers, Numbers]:
         """Query id, query, items, labels and scores of a row with all items of a query."""
         field = self._required[1]
         texts = row.texts(field)
-        numbers = (
+        labels, scores = (
             None
             if name is None or (name == standard and not row.has(name))
             else tuple(row.numbers(name, len(texts), field))
@@ -202,7 +204,7 @@ class ListReader:
         )
         query = row.text("query")
         query_id = row.identifier("query_id") if "query_id" in row.values else self._query_id(query)
-        return query_id, query, texts, *numbers
+        return query_id, query, texts, labels, scores
 
     def _mteb(self, row: Row, groups: PairGroups) -> None:
         """MTEB's re-ranking rows (Muennighoff et al., 2023, arXiv 2210.07316): one list for each query text."""

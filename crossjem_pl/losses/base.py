@@ -87,8 +87,8 @@ class RankingLoss(_Loss):
 
     def forward(self, scores: Tensor, targets: Tensor, mask: Tensor, reduction: Reduction = "mean") -> Tensor:
         """The mean loss over the lists that have one, their sum, or with "none" the loss of each list [lists]."""
-        per_list = self.compute(*check_shapes(scores, targets, mask), **self.options)
-        return reduce_lists(*per_list, reduction)
+        per_list, has_loss = self.compute(*check_shapes(scores, targets, mask), **self.options)
+        return reduce_lists(per_list, has_loss, reduction)
 
     def _check_options(self) -> None:
         nothing = torch.zeros(1, 2, device="cpu")
