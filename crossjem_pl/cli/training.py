@@ -17,11 +17,9 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 
 from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.checkpoints import AtomicCheckpointIO, last_whole_checkpoint
-from crossjem_pl.training.interruption import StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
-from crossjem_pl.training.progress import ProgressLines
-from crossjem_pl.training.random_state import RandomState
 from crossjem_pl.training.run_folder import RunFolder, set_aside_metrics
 
 __all__ = ["SUBCOMMANDS", "run_training"]

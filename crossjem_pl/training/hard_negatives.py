@@ -21,40 +21,37 @@ __all__ = ["MineHardNegatives", "nearest_items"]
 class MineHardNegatives(Callback):
     """Gives every training list the items that the model itself ranks high for its query, as negatives.
 
-    Approximate nearest neighbour negative contrastive estimation (Xiong et al., arXiv 2007.00808), with an
-    exact search. Every `every_n_steps` steps all distinct item texts of the training lists (the corpus) and
-    all their queries are encoded, in evaluation mode; the `depth` items with the greatest inner products with
-    each query are looked up; known positives go; and of those left `n_negatives` are drawn. A list then is
-    its positives (label above 0) and those negatives, label 0, ids `mined:<number in the corpus>`. What was
-    mined before is replaced. A list for which nothing is left keeps its own negatives, one without a positive
-    stays as it is.
+    Approximate nearest neighbour negative contrastive estimation (Xiong et al., arXiv 2007.00808), with an exact
+    search. Every `every_n_steps` steps all distinct item texts of the training lists (the corpus) and all their
+    queries are encoded, in evaluation mode; the `depth` items with the greatest inner products with each query are
+    looked up; known positives go; and of those left `n_negatives` are drawn. A list then is its positives (label above
+    0) and those negatives, label 0, ids `mined:<number in the corpus>`. What was mined before is replaced. A list for
+    which nothing is left keeps its own negatives, one without a positive stays as it is.
 
-    Which item is a known positive is decided by text: all texts that have a label above 0 in any list with
-    the same query text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
+    Which item is a known positive is decided by text: all texts that have a label above 0 in any list with the same
+    query text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
 
-    The data module's lists are replaced in place, and given back when training ends. The next batch sees them;
-    with worker processes, the first batch that they have not begun (they prepare two each ahead). Teacher scores
-    do not cover mined items, so lists lose them: the loss has to read labels. Every process of a distributed run
-    mines everything for itself. A warning says if nothing was found for any list.
+    The data module's lists are replaced in place, and given back when training ends. The next batch sees them; with
+    worker processes, the first batch that they have not begun. Teacher scores do not cover mined items, so the loss
+    has to read labels. Every process of a distributed run mines everything for itself.
 
-    The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that
-    resumes mines when it starts, with the weights that it resumes from.
+    The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that resumes
+    mines when it starts, with the weights that it resumes from.
 
     Args:
         every_n_steps: optimiser steps between searches.
         depth: how many of the best items are considered (ANCE: 200).
         n_negatives: how many of them are drawn for a list.
-        at_start: mine before the first step too. Without, the first steps see the data's own negatives (a
-            warm-up).
-        exclude_same_text: also leave out items that differ from a positive, or from the query itself, by case
-            and blanks only.
+        at_start: mine before the first step too. Without, the first steps see the data's own negatives (a warm-up).
+        exclude_same_text: also leave out items that differ from a positive, or from the query itself, by case and
+            blanks only.
         keep_negatives: keep the list's own negatives beside the mined ones.
         batch_size: texts encoded at a time.
         seed: seed of the draws.
 
     Raises:
-        ValueError: at the start of training, if the ranker is no dual encoder that compares by inner product
-            or cosine, the loss reads teacher scores, or a list has no labels.
+        ValueError: at the start of training, if the ranker is no dual encoder that compares by inner product or
+            cosine, the loss reads teacher scores, or a list has no labels.
     """
 
     def __init__(
@@ -199,8 +196,8 @@ def nearest_items(
 ) -> Tensor:
     """Numbers of the `depth` items with the greatest inner products with each query, best first; exact.
 
-    Memory is that of `rows` x `chunk` products beyond the vectors. (A flat faiss index is no faster: 2,000 queries
-    and 100,000 items of width 384 take 6.5 s and 6.7 s on two cores.)
+    Memory is that of `rows` x `chunk` products beyond the vectors. (A flat faiss index is no faster: 2,000 queries and
+    100,000 items of width 384 take 6.5 s and 6.7 s on two cores.)
 
     Args:
         queries: float32 [queries, width].

@@ -37,12 +37,12 @@ class RankingModule(LightningModule):
         weight_decay: of AdamW. No optimiser decays biases and scales, only weight matrices.
         warmup: share of all steps over which the learning rate rises from 0; then it falls linearly to 0.
         optimizer: another optimiser with its own `lr`, in YAML a `class_path` and `init_args`.
-        lr_scheduler: another schedule, stepped after every optimiser step (`ReduceLROnPlateau`: after every epoch,
-            by the first of the metrics).
+        lr_scheduler: another schedule, stepped after every optimiser step (`ReduceLROnPlateau`: after every epoch, by
+            the first of the metrics).
         metrics: monitored on validation and test lists, ir-measures names (RR, AP, nDCG, P, R with a cut-off).
         relevant_from: lowest label that is relevant for RR, AP, P and R, monitored and written.
-        weights: model folder of the same kind of ranker to start from: a second training stage, or the evaluation
-            of an exported model.
+        weights: model folder of the same kind of ranker to start from: a second training stage, or the evaluation of
+            an exported model.
 
     Monitored values are those of `evaluate_run` on the run that is written: both call `evaluation.metrics`.
     """
@@ -97,12 +97,8 @@ class RankingModule(LightningModule):
             raise ValueError(self._why_not_finite(batch, targets, scores, loss))
         size, inputs = len(batch.query_ids), batch.inputs
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
-        counts = {
-            "truncated_items": inputs.truncated_items,
-            "truncated_queries": inputs.truncated_queries,
-            "items_left_out": batch.items_left_out,
-        }
-        for name, count in counts.items():
+        for name in ("truncated_items", "truncated_queries", "items_left_out"):
+            count = getattr(batch if name == "items_left_out" else inputs, name)
             self.log(f"train/{name}", float(count), batch_size=size, reduce_fx="sum")
         return loss
 
@@ -154,10 +150,10 @@ class RankingModule(LightningModule):
             )
         optimizer = self.optimizer(groups)
         scheduler = self.lr_scheduler(optimizer)
+        step: dict[str, Any] = {"scheduler": scheduler, "interval": "step"}
         if isinstance(scheduler, ReduceLROnPlateau):
-            plateau = {"scheduler": scheduler, "interval": "epoch", "monitor": f"val/{self.metrics[0]}"}
-            return {"optimizer": optimizer, "lr_scheduler": plateau}
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+            step |= {"interval": "epoch", "monitor": f"val/{self.metrics[0]}"}
+        return {"optimizer": optimizer, "lr_scheduler": step}
 
     def _warmup_and_decay(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
         total = max(int(self.trainer.estimated_stepping_batches), 1)

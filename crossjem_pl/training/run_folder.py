@@ -32,9 +32,9 @@ class RunFolder(Callback):
 
     After every validation that is the best so far by the first of the module's metrics: `model/` (under Lightning's
     `WeightAveraging` the averaged weights, which were validated), `val.trec`, `val_metrics.json` and `.md`. After
-    `test`: the same for "test", without the model; after `predict`: `predict.trec`. `summary.json` is kept up to
-    date: ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage.
-    Runs without validation lists export the model when training ends.
+    `test`: the same for "test", without the model; after `predict`: `predict.trec`. `summary.json` is kept up to date:
+    ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage. Runs without validation
+    lists export the model when training ends.
     """
 
     def __init__(self) -> None:
@@ -90,10 +90,12 @@ class RunFolder(Callback):
             self._export(trainer, pl_module)
         self._summarise(trainer, pl_module, {})
         root = _root(trainer)
-        best = (
-            "" if self.best is None else f" ({pl_module.metrics[0]} {self.best:.4f} on the validation lists)"
+        score = (
+            f" ({pl_module.metrics[0]} {self.best:.4f} on the validation lists)"
+            if self.best is not None
+            else ""
         )
-        print(f"The model is in {root / 'model'}{best}.")
+        print(f"The model is in {root / 'model'}{score}.")
         print(f"Evaluate it: crossjem test -c {root / 'config.yaml'} --model.weights {root / 'model'}")
         print(f"Use it:      crossjem rank {root / 'model'} QUERY ITEM ITEM ...", flush=True)
 
@@ -105,17 +107,15 @@ class RunFolder(Callback):
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if _writes(trainer):
             assert isinstance(pl_module, RankingModule)
-            path = _root(trainer) / "predict.trec"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_run(pl_module.runs["predict"], path, tag=pl_module.ranker.name)
+            write_run(pl_module.runs["predict"], _root(trainer) / "predict.trec", tag=pl_module.ranker.name)
 
     def _export(self, trainer: Trainer, module: RankingModule) -> None:
-        check_finite(module.ranker.state_dict() if self._validated is None else self._validated)
-        now = _weights(module) if self._validated is not None else None
-        if self._validated is not None:
-            module.ranker.load_state_dict(self._validated)
+        now, validated = _weights(module), self._validated
+        check_finite(now if validated is None else validated)
+        if validated is not None:
+            module.ranker.load_state_dict(validated)
         save_ranker(module.ranker, _root(trainer) / "model")
-        if now is not None:
+        if validated is not None:
             module.ranker.load_state_dict(now)
         self._exported = True
 

@@ -115,8 +115,7 @@ def test_items_without_a_term_of_their_own_enter_through_their_log_sum_exp_alone
 def test_probabilities_and_their_logits_are_the_same_targets() -> None:
     t, f = teacher().clamp(-8, 8), teacher(1)
     torch.testing.assert_close(
-        rpl(f, torch.sigmoid(t), EVERYTHING),
-        rpl(f, t, EVERYTHING, targets_are="logits"),
+        rpl(f, torch.sigmoid(t), EVERYTHING), rpl(f, t, EVERYTHING, targets_are="logits")
     )
     for tail in ("printed", "corollary", "reversed"):
         torch.testing.assert_close(

@@ -18,8 +18,8 @@ from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.sources import ListSource
 from crossjem_pl.training import RankingModule
+from crossjem_pl.training.callbacks import ProgressLines
 from crossjem_pl.training.checkpoints import AtomicCheckpointIO
-from crossjem_pl.training.progress import ProgressLines
 from tests.conftest import example_lists
 
 SOURCES: dict[str, Any] = {
