@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,13 @@ def run(command: list[str], project: Path) -> None:
         assert planned.returncode == 0, planned.stderr
         return
     assert program in ("lightning", "crossjem"), command
+    if arguments[0] == "serve":
+        served = subprocess.Popen([program, *arguments, "--port", "0"], stdout=subprocess.PIPE, text=True)
+        assert served.stdout is not None
+        assert any('"loaded"' in line for line in served.stdout), command
+        served.terminate()
+        assert served.wait(30) == 0, command
+        return
     if arguments[0] in ("fit", "validate", "test", "predict"):
         options = SMALL if arguments[0] == "fit" else [o for o in SMALL if "max_steps" not in o]
         arguments = [*arguments, *options, "--trainer.precision=32-true"]

@@ -34,6 +34,7 @@ COMMANDS = {
     "threshold": "find and store the score below which items are filtered",
     "tune": "measure the fastest passes and precision of a model on this machine",
     "tokens": "store the token ids of items, to rank them by id",
+    "serve": "answer rerank requests over HTTP, with a page",
     "export": "write a model as ONNX or OpenVINO",
 }
 """Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""

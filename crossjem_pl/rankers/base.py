@@ -11,10 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
+from crossjem_pl.text.ragged import Ints
 
 __all__ = [
     "RANKERS",
@@ -29,6 +31,9 @@ __all__ = [
     "public_classes",
     "register",
 ]
+
+_PART = 64
+"""Items of a part, where every item could be one."""
 
 
 class TensorRecord:
@@ -124,6 +129,8 @@ class Ranker(nn.Module, ABC):
     """Whether permuting a list's items permutes the scores and changes nothing else."""
     trainable: ClassVar[bool] = True
     """Whether scores carry a gradient (BM25's do not)."""
+    independent: ClassVar[bool] = False
+    """Whether an item's score depends on the query and the item alone."""
     score_kind: ClassVar[Literal["logit", "log_probability"]] = "logit"
     """What a score is: a logit of relevance (or any number on that scale), or the logarithm of a probability."""
 
@@ -177,6 +184,12 @@ class Ranker(nn.Module, ABC):
     def one_pass_items(self, ranking_list: RankingList) -> int:
         """How many of the leading items one training pass can hold (all unless a ranker has a limit)."""
         return len(ranking_list)
+
+    def parts(self, ranking_list: RankingList) -> list[Ints]:
+        """Positions of items that have the same scores when the list is scored in these parts: int64, all together
+        each item once. Only `independent` rankers and those with passes divide a list."""
+        positions = np.arange(len(ranking_list))
+        return np.split(positions, range(_PART, len(positions), _PART)) if self.independent else [positions]
 
     def vectors(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Query vectors [lists, size] and item vectors [lists, max_items, size] whose inner product is the score.

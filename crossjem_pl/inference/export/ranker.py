@@ -58,6 +58,11 @@ class ExportedRanker(Ranker):
         digest = "".join(description.files[name] for name in sorted(description.files))
         self.register_buffer("graph_sha256", torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8))
 
+    @property
+    def shell(self) -> Ranker:
+        """The exported ranker without weights: its tokenisation and passes."""
+        return self._collate.__self__  # type: ignore[attr-defined,no-any-return]
+
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         return self._collate(lists)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ from crossjem_pl.rankers.encoders import (
 )
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import PassOrder, Ragged, leading_items
+from crossjem_pl.text.ragged import Ints
 
 __all__ = ["FORMS", "CrossJEM", "Form"]
 
@@ -221,6 +223,11 @@ class CrossJEM(NeuralRanker):
         """How the items of the lists are dealt to passes."""
         queries, items = self.encode_queries(lists).tokens, self.encode_items(lists).tokens
         return self._deal(queries, items, item_mask(lists))
+
+    def parts(self, ranking_list: RankingList) -> list[Ints]:
+        passes = self.passes([ranking_list])
+        number = passes.pass_of_row[passes.row_of_item]
+        return [np.flatnonzero(number == i) for i in range(len(passes.queries.lengths))]
 
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         mask = item_mask(lists)

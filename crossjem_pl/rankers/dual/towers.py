@@ -208,6 +208,7 @@ class DecoupledRanker(NeuralRanker):
     """
 
     cls_and_sep: ClassVar[bool] = False
+    independent = True
 
     def __init__(
         self,

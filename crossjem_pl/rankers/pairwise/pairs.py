@@ -32,6 +32,8 @@ class PairRanker(NeuralRanker):
         ValueError: if a limit or `pairs_per_pass` is below 1.
     """
 
+    independent = True
+
     def __init__(
         self,
         init_args: dict[str, Any],

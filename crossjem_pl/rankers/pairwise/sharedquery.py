@@ -68,6 +68,7 @@ class SharedQuery(NeuralRanker):
     """
 
     name = "sharedquery"
+    independent = True
 
     def __init__(
         self,

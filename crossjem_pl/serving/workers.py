@@ -1,0 +1,239 @@
+"""Processes behind one port: a supervisor that opens it and restarts workers, and the workers that answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event
+from typing import Any
+
+from crossjem_pl.serving import ServingOptions
+
+__all__ = ["serve"]
+
+_STOP = (signal.SIGTERM, signal.SIGINT)
+_CONTEXT = multiprocessing.get_context("spawn")
+_SLOWEST_RESTART = 30.0
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    started: float
+
+
+class _Supervisor:
+    """Keeps `options.workers` workers alive that accept from one socket; it never loads a model itself."""
+
+    def __init__(self, options: ServingOptions, listener: socket.socket) -> None:
+        self.options, self.listener = options, listener
+        self.ready = _CONTEXT.Event()
+        self.workers: dict[int, _Worker] = {}
+        self.stopping = 0.0
+        """When the signal to stop came; 0: not yet."""
+        self.failures = 0
+        self.message: str | None = None
+
+    def run(self) -> None:
+        """Until all workers have ended after SIGTERM or SIGINT.
+
+        Raises:
+            ValueError: if the model cannot be loaded at the start.
+        """
+        for stop in _STOP:
+            signal.signal(stop, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+        for number in range(self.options.workers):
+            self._start(number)
+        while self.workers:
+            for number, worker in list(self.workers.items()):
+                if worker.pipe.poll():
+                    self._heard(number, worker)
+            for number, worker in list(self.workers.items()):
+                if not worker.process.is_alive():
+                    self._ended(number, worker)
+            if self.stopping and time.monotonic() - self.stopping > self.options.drain_timeout + 5:
+                for worker in self.workers.values():
+                    worker.process.kill()
+            handles = [h for w in self.workers.values() for h in (w.process.sentinel, w.pipe)]
+            if handles:
+                wait(handles, timeout=1.0)
+        if self.message is not None:
+            raise ValueError(self.message)
+
+    def _start(self, number: int) -> None:
+        here, there = _CONTEXT.Pipe()
+        arguments = (self.options, self.listener, there, self.ready, number)
+        process = _CONTEXT.Process(target=_run_worker, args=arguments, name=f"worker-{number}")
+        process.start()
+        there.close()
+        self.workers[number] = _Worker(process, here, time.monotonic())
+
+    def _heard(self, number: int, worker: _Worker) -> None:
+        try:
+            event, message = worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join(1.0)  # it is about to end
+            return
+        if event == "failed":
+            self.message = message
+            self._stop()
+        elif event == "reloaded":
+            for other in self.workers.values():
+                if other is not worker:
+                    _send(other.process, signal.SIGHUP)
+
+    def _ended(self, number: int, worker: _Worker) -> None:
+        worker.process.join()
+        worker.pipe.close()
+        del self.workers[number]
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            from prometheus_client.multiprocess import mark_process_dead
+
+            mark_process_dead(worker.process.pid)
+        if self.stopping:
+            return
+        lived = time.monotonic() - worker.started
+        self.failures = 0 if lived > _SLOWEST_RESTART else self.failures + 1
+        print(f"worker {number} ended with {worker.process.exitcode}; it is restarted", file=sys.stderr)
+        if self.failures > 1:  # a worker that ends again and again is restarted ever later
+            time.sleep(min(_SLOWEST_RESTART, 2.0**self.failures / 4))
+        self._start(number)
+
+    def _stop(self, *_: Any) -> None:
+        self.stopping = self.stopping or time.monotonic()
+        for worker in list(self.workers.values()):
+            _send(worker.process, signal.SIGTERM)
+
+    def _reload(self, *_: Any) -> None:
+        for worker in list(self.workers.values()):
+            _send(worker.process, signal.SIGHUP)
+
+
+def serve(options: ServingOptions) -> None:
+    """Serves until SIGTERM or SIGINT, then answers every accepted request and returns. SIGHUP loads the model again.
+
+    Raises:
+        OSError: if the port is taken.
+        ValueError: if the model cannot be loaded.
+    """
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(
+            socket.create_server((options.host, options.port), family=family, backlog=2048)
+        )
+        if options.workers > 1:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crossjem-metrics-"))
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        print(f"crossjem_pl listens on http://{host}:{listener.getsockname()[1]}", flush=True)
+        _Supervisor(options, listener).run()
+
+
+def _send(process: SpawnProcess, number: int) -> None:
+    if process.pid is not None and process.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def _run_worker(
+    options: ServingOptions, listener: socket.socket, pipe: Connection, ready: Event, number: int
+) -> None:
+    for stop in (*_STOP, signal.SIGHUP):
+        signal.signal(stop, signal.SIG_IGN if stop == signal.SIGHUP else signal.SIG_DFL)
+    from crossjem_pl.serving.app import JsonFormatter
+
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("crossjem_pl.serving")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        asyncio.run(_answer(options, listener, pipe, ready, number))
+    except (OSError, ImportError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            pipe.send(("failed", str(error)))
+        sys.exit(2)
+
+
+async def _answer(
+    options: ServingOptions, listener: socket.socket, pipe: Connection, ready: Event, number: int
+) -> None:
+    """A worker's life. At the first start worker 0 accepts while it loads, to say so; others accept when they can
+    answer, so that a restarted one refuses nothing."""
+    import uvicorn
+
+    from crossjem_pl.serving.app import Service, create_app, log_event
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    service = Service(options, lambda: pipe.send(("reloaded", None)))
+    config = uvicorn.Config(
+        create_app(service),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+    )
+    server = Server(config)
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def drain() -> None:
+        if service.draining:
+            return
+        service.draining = True
+        log_event("draining", in_flight=service.in_flight)
+        end = time.monotonic() + options.drain_timeout
+        while service.in_flight and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        server.should_exit = True
+
+    async def reload() -> None:
+        try:
+            await service.load()
+        except (OSError, ImportError, ValueError) as error:
+            log_event("reload failed", level=logging.ERROR, reason=str(error))
+
+    def begin(work: Any) -> None:
+        task = loop.create_task(work())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def supervisor_died() -> None:
+        loop.remove_reader(pipe.fileno())
+        begin(drain)
+
+    for stop in _STOP:
+        loop.add_signal_handler(stop, begin, drain)
+    loop.add_signal_handler(signal.SIGHUP, begin, reload)
+    loop.add_reader(pipe.fileno(), supervisor_died)
+
+    early = number == 0 and not ready.is_set()
+    answering = loop.create_task(server.serve([listener])) if early else None
+    await service.load()
+    if early:
+        ready.set()
+    while not ready.is_set() and not service.draining:
+        await asyncio.sleep(0.05)
+    await (answering or server.serve([listener]))
+    log_event("stopped", accepted=service.accepted, answered=service.answered)

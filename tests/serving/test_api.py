@@ -1,0 +1,390 @@
+"""Every API's shapes, limits and errors, and equality with `Reranker.score`, against a live server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from crossjem_pl.inference import Reranker
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.pairwise.monobert import MonoBERT
+from crossjem_pl.serving import ServingOptions
+from crossjem_pl.serving.models import ServedModel
+from crossjem_pl.text.token_store import TokenStore
+from tests.serving.conftest import Live, start
+from tests.tiny_models import WORDS
+
+QUERY, ITEMS = "red shoe", ["blue shoes near me", "cat food", "red running shoe", "paris hotel"]
+
+
+@pytest.fixture(scope="module")
+def reranker(model_folder: Path) -> Reranker:
+    return Reranker(model_folder)
+
+
+@pytest.fixture(scope="module")
+def raw(reranker: Reranker) -> list[float]:
+    return reranker.score([RankingList.from_texts(QUERY, ITEMS)])[0].tolist()
+
+
+@pytest.fixture(scope="module")
+def scores(raw: list[float]) -> list[float]:
+    return torch.sigmoid(torch.tensor(raw)).tolist()
+
+
+def ranked(values: list[float]) -> list[int]:
+    return sorted(range(len(values)), key=lambda i: -values[i])
+
+
+@pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank", "/rerank"])
+@pytest.mark.parametrize(
+    "documents", [ITEMS, [{"text": text, "page": 7} for text in ITEMS]], ids=["texts", "objects"]
+)
+def test_documents(live: Live, scores: list[float], path: str, documents: list[Any]) -> None:
+    body = {"model": "rerank-v3.5", "query": QUERY, "documents": documents, "top_n": 3, "priority": 0}
+    answer = live.post(path, body)
+    assert answer.status_code == 200
+    found = answer.json()
+    assert [row["index"] for row in found["results"]] == ranked(scores)[:3]
+    for row in found["results"]:
+        assert row["relevance_score"] == pytest.approx(scores[row["index"]], abs=1e-6)
+        text = {"text": ITEMS[row["index"]]} if documents is ITEMS else documents[row["index"]]
+        assert row.get("document") == (text if path == "/rerank" else None)
+    assert found["meta"]["api_version"] == {"version": "1" if "v1" in path else "2", "is_experimental": False}
+    assert found["meta"]["billed_units"] == {"search_units": 1}
+    assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 0
+    assert (found["model"], found["id"]) == ("shoes", answer.headers["x-request-id"])
+    returned = live.post(path, {**body, "return_documents": True, "top_n": None, "model": None}).json()[
+        "results"
+    ]
+    assert [row["document"]["text"] for row in returned] == [ITEMS[i] for i in ranked(scores)]
+
+
+def test_rank_fields_choose_the_text(live: Live) -> None:
+    documents = [{"title": text, "text": "cat"} for text in ITEMS]
+    body = {"query": QUERY, "documents": documents, "rank_fields": ["title"]}
+    plain = {"query": QUERY, "documents": ITEMS}
+    assert live.post("/v1/rerank", body).json()["results"] == live.post("/v1/rerank", plain).json()["results"]
+
+
+def test_texts(live: Live, raw: list[float], scores: list[float]) -> None:
+    body = {"query": QUERY, "texts": ITEMS, "model": "unread", "top_n": 1}
+    answer = live.post("/rerank", body)
+    rows = answer.json()
+    assert [row["index"] for row in rows] == ranked(scores)
+    assert [row["score"] for row in rows] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    for name in ("type", "time", "characters", "tokens"):
+        assert f"x-compute-{name}" in answer.headers
+    assert answer.headers["x-compute-characters"] == str(len(QUERY) + sum(map(len, ITEMS)))
+    (best, *_) = live.post("/rerank", {**body, "raw_scores": True, "return_text": True}).json()
+    assert best == {
+        "index": ranked(raw)[0],
+        "score": pytest.approx(max(raw), abs=1e-5),
+        "text": ITEMS[ranked(raw)[0]],
+    }
+
+
+def test_score_keeps_the_order_of_the_input(live: Live, scores: list[float], reranker: Reranker) -> None:
+    found = live.post("/score", {"queries": QUERY, "documents": ITEMS}).json()
+    assert [(row["index"], row["object"]) for row in found["data"]] == [(i, "score") for i in range(4)]
+    assert [row["score"] for row in found["data"]] == pytest.approx(scores, abs=1e-6)
+    queries = [QUERY, "cat", QUERY, "hotel"]
+    paired = live.post("/v1/score", {"text_1": queries, "text_2": ITEMS}).json()["data"]
+    expected = torch.sigmoid(
+        torch.from_numpy(reranker.predict(list(zip(queries, ITEMS, strict=True))))
+    ).tolist()
+    assert [row["score"] for row in paired] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["none", "sigmoid", "softmax"])
+def test_rank(live: Live, reranker: Reranker, activation: str) -> None:
+    items = [{"id": f"i{n}", "text": text} for n, text in enumerate(ITEMS)]
+    body = {"query": QUERY, "items": items, "top_k": 2, "explain": True, "activation": activation}
+    found = live.post("/v1/rank", body).json()
+    expected = reranker.rank(QUERY, ITEMS, top_k=2, activation=None if activation == "none" else activation)  # type: ignore[arg-type]
+    explained = reranker.explain(QUERY, ITEMS)
+    for row, want in zip(found["items"], expected, strict=True):
+        assert (row["id"], row["index"], row["text"]) == (f"i{want.index}", want.index, want.text)
+        assert row["score"] == pytest.approx(want.score, abs=1e-6)
+        total = sum(part["value"] for part in row["contributions"])
+        assert total == pytest.approx(explained[want.index].score, abs=1e-4)
+    lowest = sorted(reranker.score([RankingList.from_texts(QUERY, ITEMS)])[0].tolist())[2]
+    kept = live.post("/v1/rank", {"query": QUERY, "items": ITEMS, "min_score": lowest - 1e-4}).json()
+    assert len(kept["items"]) == 2
+
+
+def test_rank_by_ids_of_a_store(model_folder: Path, reranker: Reranker, tmp_path: Path) -> None:
+    store = TokenStore.build(
+        tmp_path / "store",
+        [(f"i{n}", text) for n, text in enumerate(ITEMS)],
+        reranker.ranker.tokenizer,  # type: ignore[arg-type]
+    )
+    model = ServedModel("shoes", Reranker(model_folder), store=store)
+    prepared = model.prepare(QUERY, [f"i{n}" for n in range(4)], ids=True)
+    found = prepared.scores(model.reranker.score([part.payload for part in prepared.parts]))
+    assert torch.allclose(found, reranker.score([RankingList.from_texts(QUERY, ITEMS)])[0], atol=1e-6)
+    with pytest.raises(ValueError, match="unknown"):
+        model.prepare(QUERY, ["unknown"], ids=True)
+
+
+def test_truncation_is_told(live: Live) -> None:
+    long = "red " * 30
+    body: dict[str, Any] = {"query": QUERY, "documents": [long, "cat"]}
+    answer = live.post("/v2/rerank", body)
+    assert answer.headers["x-truncated"] == "1"
+    assert answer.json()["meta"]["truncated"] == 1
+    assert "cut" in answer.json()["meta"]["warnings"][0]
+    assert live.post("/v2/rerank", {**body, "max_tokens_per_doc": 4096}).headers["x-truncated"] == "1"
+    shorter = live.post("/v2/rerank", {"query": QUERY, "documents": ["red cat dog"], "max_tokens_per_doc": 2})
+    assert shorter.headers["x-truncated"] == "1"
+    refused = live.post("/rerank", {"query": QUERY, "texts": [long], "truncate": False})
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
+
+
+GOOD = {"query": QUERY, "documents": ITEMS}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "told"),
+    [
+        ("/v2/rerank", {**GOOD, "documents": []}, 400, "list of documents must not be empty"),
+        ("/v2/rerank", {**GOOD, "query": " "}, 400, "query must not be empty"),
+        ("/v2/rerank", {**GOOD, "model": "other"}, 404, "model 'other'"),
+        ("/v2/rerank", {"query": QUERY}, 422, "documents: Field required"),
+        ("/v2/rerank", {**GOOD, "top_n": "3"}, 422, "top_n"),
+        ("/v2/rerank", {**GOOD, "top_n": 10**400}, 422, "top_n"),
+        ("/v1/rerank", {**GOOD, "documents": ["a", 7]}, 422, "documents[1]"),
+        ("/v1/rerank", {**GOOD, "documents": [{"title": "a"}]}, 422, "documents[0].text"),
+        ("/v1/rerank", {**GOOD, "documents": ["a", " "]}, 422, "documents[1]: the text is blank"),
+        ("/v1/rerank", {**GOOD, "documents": ["a"] * 5001}, 422, "documents: 5001"),
+        ("/v1/rerank", [1], 422, "JSON object"),
+        ("/rerank", {"query": QUERY, "texts": []}, 400, "texts must not be empty"),
+        ("/rerank", {"query": QUERY, "texts": ["a", None]}, 422, "texts[1]"),
+        ("/rerank", {"query": QUERY, "texts": ["a"], "truncation_direction": "left"}, 422, "truncation_direction"),
+        ("/score", {"queries": ["a", "b"], "documents": ["c"] * 3}, 422, "queries: 2"),
+        ("/score", {"queries": ["a"]}, 422, "documents"),
+        ("/v1/rank", {"query": QUERY}, 422, "items"),
+        ("/v1/rank", {"query": QUERY, "ids": ["a"]}, 422, "token store"),
+        ("/v1/rank", {"query": QUERY, "items": ITEMS, "min_score": "stored"}, 422, "no threshold"),
+        ("/v1/rank", {"query": QUERY, "items": ITEMS, "model": "bm25", "explain": True}, 422, "explain: bm25"),
+        ("/v1/rank", {"query": QUERY, "items": ["a", "\u0001"]}, 422, "items"),
+        ("/admin/reload", None, 403, "API key"),
+        ("/nothing", None, 404, "Not Found"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_field_in_the_shape_of_the_api(
+    live: Live, path: str, body: Any, status: int, told: str
+) -> None:
+    answer = live.client.post(path, content=json.dumps(body))
+    found = answer.json()
+    assert answer.status_code == status, found
+    if path == "/rerank":
+        assert found["error_type"] == ("Empty" if status == 400 else "Validation")
+        assert told in found["error"]
+    else:
+        assert told in found["message"] == found["detail"] == found["error"]["message"]
+        assert found["error"]["code"] == status
+
+
+def test_what_is_not_json_and_what_is_too_large(live: Live) -> None:
+    for content in (b"", b"{", b'{"query": "\\ud800"}', b"\xff\xfe", b"[" * 100_000, b'{"query": NaN}'):
+        assert live.client.post("/v2/rerank", content=content).status_code in (400, 422), content[:20]
+    answer = live.client.post("/v2/rerank", content=b" " * 2_000_001)
+    assert answer.status_code == 413
+    chunks = live.client.post("/v2/rerank", content=(b" " * 100_000 for _ in range(21)))
+    assert chunks.status_code == 413
+
+
+def test_the_other_routes(live: Live) -> None:
+    for path in ("/health", "/ping", "/ready", "/"):
+        assert live.client.get(path).status_code == 200
+    info = live.client.get("/info").json()
+    assert (info["model_id"], info["max_client_batch_size"], info["auto_truncate"]) == ("shoes", 5000, True)
+    models = {row["id"]: row["explains"] for row in live.client.get("/v1/models").json()["data"]}
+    assert models == {"shoes": True, "rerank-v3.5": True, "bm25": False}
+    live.post("/rerank", {"query": QUERY, "texts": ITEMS})
+    metrics = live.client.get("/metrics").text
+    for name in ('te_request_count{method="/rerank"}', "te_queue_size 0.0", "te_batch_next_size_bucket"):
+        assert name in metrics
+    schema = live.client.get("/openapi.json").json()
+    names = set(schema["components"]["schemas"])
+    assert {"RerankRequest", "TextsRequest", "ScoreRequest", "RankRequest"} <= names
+    assert not [
+        ref
+        for ref in json.dumps(schema).split('"#/components/schemas/')[1:]
+        if ref.split('"')[0] not in names
+    ]
+
+
+def test_a_key_is_asked_for(model_folder: Path) -> None:
+    for live in start(ServingOptions(str(model_folder), api_key="secret", max_queue=2)):
+        body = {"query": QUERY, "documents": ITEMS}
+        assert live.post("/v2/rerank", body).status_code == 401
+        assert (
+            live.post("/v2/rerank", body, headers={"Authorization": "Bearer wrong é".encode()}).status_code
+            == 401
+        )
+        key = {"Authorization": "Bearer secret"}
+        assert live.post("/v2/rerank", body, headers=key).status_code == 200
+        assert live.post("/admin/reload").status_code == 401
+        before = live.service.main
+        assert live.post("/admin/reload", headers=key).json()["before"] == before.sha256
+        assert live.service.main is not before
+        assert live.post("/v2/rerank", body, headers=key).status_code == 200
+        live.service.accepted += 2
+        full = live.post("/v2/rerank", body, headers=key)
+        assert full.status_code == 429
+        assert int(full.headers["retry-after"]) >= 1
+        live.service.accepted -= 2
+        live.service.draining = True
+        assert live.client.get("/ready").status_code == 503
+        assert live.post("/v2/rerank", body, headers=key).status_code == 503
+
+
+def test_deadlines_and_clients_that_leave_cancel_work(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(
+        live.service.main.scheduler, "_run", lambda lists: seen.append(len(lists)) or slow(lists)
+    )
+    monkeypatch.setattr(live.service.main.scheduler, "max_tokens", 60)
+    score = live.service.main.reranker.score
+
+    def slow(lists: list[RankingList]) -> list[torch.Tensor]:
+        import time
+
+        time.sleep(0.2)
+        return score(lists)
+
+    body = {"query": QUERY, "documents": [f"{a} {b}" for a in WORDS for b in WORDS][:2000]}
+    answer = live.post("/v2/rerank", body, headers={"X-Request-Timeout": "0.3"})
+    assert answer.status_code == 504
+    assert live.post("/v2/rerank", body, headers={"X-Request-Timeout": "soon"}).status_code == 422
+    with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=live.url, timeout=0.5) as impatient:
+        impatient.post("/v2/rerank", json=body)
+    assert live.post("/v2/rerank", {"query": QUERY, "documents": ITEMS}).status_code == 200
+    assert sum(seen) < 40  # of 2 * 100 passes
+    assert live.service.main.scheduler.waiting == 0
+
+
+def requests(count: int, seed: int, reranker: Reranker) -> Iterator[tuple[str, dict[str, Any], list[float]]]:
+    """Requests of random sizes in every shape, with the scores that they must get."""
+    chance = random.Random(seed)
+
+    def text(most: int) -> str:
+        return " ".join(chance.choices(WORDS, k=chance.randint(1, most)))
+
+    for number in range(count):
+        items = [text(6) for _ in range(chance.choice((1, 3, 10, 30, 100, 150)))]
+        query = text(4)
+        raw = reranker.score([RankingList.from_texts(query, items)])[0]
+        probabilities = torch.sigmoid(raw).tolist()
+        path, body = [
+            ("/v2/rerank", {"model": "shoes", "documents": items}),
+            ("/v1/rerank", {"documents": [{"text": item} for item in items], "return_documents": True}),
+            ("/rerank", {"documents": items}),
+            ("/rerank", {"texts": items, "return_text": True}),
+            ("/score", {"documents": items}),
+            ("/v1/rank", {"items": items}),
+        ][number % 6]
+        body["queries" if path == "/score" else "query"] = query
+        yield path, body, raw.tolist() if path == "/v1/rank" else probabilities
+
+
+def test_scores_do_not_depend_on_who_shares_a_pass(
+    live: Live, reranker: Reranker, request: pytest.FixtureRequest
+) -> None:
+    clients, count = 16, int(request.config.getoption("--serving-requests"))
+    made = list(requests(count, 0, reranker))
+
+    async def ask() -> list[Any]:
+        limits = httpx.Limits(max_connections=clients)
+        async with httpx.AsyncClient(base_url=live.url, timeout=120, limits=limits) as client:
+            gate = asyncio.Semaphore(clients)
+
+            async def one(path: str, body: dict[str, Any]) -> Any:
+                async with gate:
+                    answer = await client.post(path, json=body)
+                    assert answer.status_code == 200, answer.text
+                    return answer.json()
+
+            return await asyncio.gather(*(one(path, body) for path, body, _ in made))
+
+    for (path, body, expected), answer in zip(made, asyncio.run(ask()), strict=True):
+        rows = (
+            answer
+            if isinstance(answer, list)
+            else answer.get("results") or answer.get("data") or answer["items"]
+        )
+        found = [0.0] * len(expected)
+        for row in rows:
+            found[row["index"]] = row.get("score", row.get("relevance_score"))
+            if "text" in row:
+                assert row["text"] == (body.get("texts") or body["items"])[row["index"]]
+        assert len(rows) == len(expected)
+        assert found == pytest.approx(expected, abs=1e-6), path
+
+
+def test_rankers_that_score_each_item_alone_are_split_as_well(tiny_bert: str) -> None:
+    ranker = MonoBERT(tiny_bert, random_init=True)
+    model = ServedModel("mono", Reranker(ranker, "cpu"))
+    items = [f"{a} {b}" for a in WORDS for b in WORDS][:150]
+    prepared = model.prepare(QUERY, items)
+    assert [len(part.payload) for part in prepared.parts] == [64, 64, 22]
+    found = prepared.scores(model.reranker.score([part.payload for part in prepared.parts]))
+    assert torch.allclose(
+        found, Reranker(ranker, "cpu").score([RankingList.from_texts(QUERY, items)])[0], atol=1e-6
+    )
+
+
+def test_ten_thousand_random_bodies_break_nothing(live: Live, request: pytest.FixtureRequest) -> None:
+    chance = random.Random(0)
+    paths = ["/v2/rerank", "/v1/rerank", "/rerank", "/score", "/v1/rank"]
+    values: list[Any] = [
+        None,
+        True,
+        -1,
+        10**400,
+        1e308,
+        "",
+        "\u0000",
+        "é",
+        [],
+        {},
+        [[]],
+        ["a"],
+        [{"text": "b"}],
+        "a",
+    ]
+    fields = [
+        "query",
+        "documents",
+        "texts",
+        "items",
+        "ids",
+        "top_n",
+        "top_k",
+        "model",
+        "explain",
+        "min_score",
+    ]
+    fields += ["queries", "text_1", "text_2", "return_documents", "rank_fields", "activation", "truncate"]
+    for _ in range(int(request.config.getoption("--serving-requests"))):
+        body: dict[str, Any] = {"query": "mine", "documents": ["mine"], "texts": ["mine"], "items": ["mine"]}
+        for name in chance.sample(fields, chance.randint(1, 4)):
+            body[name] = chance.choice(values)
+        content = bytearray(json.dumps(body).encode())
+        for _ in range(chance.choice((0, 0, 1, 5))):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        nested = b'{"query":"a","documents":' + b"[" * chance.choice((10, 5000))
+        broken = [bytes(content), bytes(content), b'{"query":"\\ud800","texts":["a"]}', nested]
+        answer = live.client.post(chance.choice(paths), content=chance.choice(broken))
+        assert answer.status_code in (200, 400, 404, 413, 422), (answer.status_code, bytes(content))
+    assert live.service.in_flight == 0
