@@ -269,7 +269,7 @@ def examples_part(work: Work) -> tuple[list[str], Found]:
     baseline = folders.get(work.part.baseline or "", next(reversed(folders.values())))[0]
     runs = [seeds[0] for seeds in folders.values()]
     comparison = compare_runs(runs, baseline=str(baseline), split=work.runner.split, names=work.part.columns)
-    return [render(comparison_report(comparison), "report.md").replace("# ", "### ")], {}
+    return [render(comparison_report(comparison), "md").replace("# ", "### ")], {}
 
 
 KINDS: Mapping[str, Callable[[Work], tuple[list[str], Found]]] = {

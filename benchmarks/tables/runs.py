@@ -222,7 +222,7 @@ class Runner:
         found = []
         for folder in folders:
             stored = read_run_folder(folder, self.split, curves=False)
-            if stored.scores is None or stored.qrels is None:
+            if not stored.scores or stored.qrels is None:
                 raise ValueError(
                     f"{folder} has no {self.split}.trec with {self.split}.qrels: have the lists whole-numbered labels?"
                 )

@@ -56,11 +56,11 @@ def run(args: argparse.Namespace) -> None:
         margin=args.margin,
         relevant_from=args.relevant_from,
     )
-    found = results_table(comparison)
     table = Table(title=comparison.lists, title_justify="left")
+    found = results_table(comparison)
     for column in found.columns:
         table.add_column(escape(column), justify="left" if column == "System" else "right")
-    for row in found.rows:
+    for row in found.to_numpy():
         table.add_row(*map(escape, row))
     console = wide_console()
     console.print(table)

@@ -49,5 +49,5 @@ def run(args: argparse.Namespace) -> None:
         write_report(report, args.out)
     for note in report.notes:
         print(note)
-    plots = f" and {len(report.figures())} figures" if charts.available() else ""
+    plots = f" and {len(report.plots)} figures" if charts.available() else ""
     print(f"wrote {args.out}/report.html, report.md{plots}")

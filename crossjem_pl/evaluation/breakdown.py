@@ -1,92 +1,52 @@
-"""A metric by a property of the lists, and the calibration of scores: figures of a report, as data."""
+"""A metric by a property of the lists, and the calibration of scores: figures of a report, as frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from crossjem_pl.evaluation.charts import Estimate
 from crossjem_pl.evaluation.significance import bootstrap_interval
 
-__all__ = ["Breakdown", "Bucket", "Calibration", "break_down", "calibrate", "word_overlap"]
+__all__ = ["break_down", "calibrate", "calibration_error", "word_overlap"]
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """Some of the lists: the values of the property, how many lists, and each system's mean with its interval."""
+def break_down(values: Mapping[str, float], per_query: pd.DataFrame, *, most: int = 5) -> pd.DataFrame:
+    """Splits the queries into up to `most` groups of about equal size by a property.
 
-    label: str
-    queries: int
-    means: dict[str, Estimate]
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """A metric in every bucket of a property.
+    Queries with one value stay together, so groups may be uneven, and fewer where there are fewer values.
 
     Args:
-        property: by which the lists are grouped, as an axis is labelled.
-        metric: its name.
-        buckets: by ascending values.
-        left_out: judged queries whose property is not known.
-    """
-
-    property: str
-    metric: str
-    buckets: tuple[Bucket, ...]
-    left_out: int
-
-
-def break_down(
-    property_name: str,
-    values: Mapping[str, float],
-    per_query: pd.DataFrame,
-    metric: str,
-    *,
-    most: int = 5,
-    seed: int = 0,
-) -> Breakdown:
-    """Splits the queries into up to `most` buckets of about equal size by a property.
-
-    Queries with one value stay together, so buckets may be uneven, and fewer where there are fewer values.
-
-    Args:
-        property_name: for the headings.
-        values: query id -> the property; queries of `per_query` that it lacks are counted and left out.
+        values: query id -> the property, rounded to two decimals; queries of `per_query` that it lacks are left out.
         per_query: index query id, one column of metric values per system.
-        metric: name of that metric.
-        most: buckets.
-        seed: of the bootstrap.
+        most: groups.
+
+    Returns:
+        By ascending values, index (`group`, `system`): the system's `mean` with its interval's ends `low` and `high`,
+        and the number of `queries`.
 
     Raises:
         ValueError: if no query of `per_query` has a value.
     """
-    known = per_query.index[[query in values for query in per_query.index]]
-    if known.empty:
-        raise ValueError(f"no judged query has a value of {property_name!r}")
-    numbers = np.array([values[str(query)] for query in known], dtype=np.float64)
+    numbers = pd.Series(values, dtype=float).round(2).reindex(per_query.index).dropna()
+    if numbers.empty:
+        raise ValueError("no judged query has a value of the property")
     distinct = np.unique(numbers)
-    cuts = (
-        np.quantile(numbers, np.arange(1, most) / most, method="lower") if len(distinct) > most else distinct
-    )
-    ends = np.unique(np.append(cuts, distinct[-1]))  # a bucket ends with the value at its cut
-    form = "{:,.0f}" if (numbers == np.round(numbers)).all() else "{:.2f}"
-    buckets, low = [], -np.inf
-    for end in ends:
-        inside = (numbers > low) & (numbers <= end)
-        rows = per_query.loc[known[inside]].to_numpy(dtype=np.float64)
-        estimates = zip(
-            per_query.columns, rows.mean(axis=0), *bootstrap_interval(rows, seed=seed), strict=True
-        )
-        means = {str(name): Estimate(*map(float, figures)) for name, *figures in estimates}
-        labels = dict.fromkeys(form.format(value) for value in (numbers[inside].min(), end))
-        buckets.append(Bucket("–".join(labels), int(inside.sum()), means))
-        low = end
-    return Breakdown(property_name, metric, tuple(buckets), len(per_query) - len(known))
+    cuts = np.quantile(numbers, np.arange(1, most) / most, method="lower")
+    ends = np.unique(np.append(cuts, distinct[-1])) if len(distinct) > most else distinct
+    form = "{:,.0f}" if (numbers == numbers.round()).all() else "{:.2f}"
+    groups = {}
+    # a group ends with the value at its cut
+    for _, inside in numbers.groupby(np.searchsorted(ends, numbers)):
+        label = "–".join(dict.fromkeys(form.format(value) for value in (inside.min(), inside.max())))
+        rows = per_query.loc[inside.index]
+        low, high = bootstrap_interval(rows)
+        figures = {"mean": rows.mean(), "low": low, "high": high, "queries": len(rows)}
+        groups[label] = pd.DataFrame(figures, index=per_query.columns)
+    return pd.concat(groups, names=["group", "system"])
 
 
 def word_overlap(items: Sequence[str]) -> float:
@@ -101,27 +61,7 @@ def word_overlap(items: Sequence[str]) -> float:
     return len(words) / len(set(words))
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Items in bins of about equal size by their predicted probability, ascending.
-
-    Args:
-        predicted: mean predicted probability, float64 [bins].
-        observed: share of relevant items, float64 [bins].
-        items: int64 [bins].
-    """
-
-    predicted: NDArray[np.float64]
-    observed: NDArray[np.float64]
-    items: NDArray[np.int64]
-
-    @property
-    def error(self) -> float:
-        """Expected calibration error: sum over bins of n_b / n * |predicted_b - observed_b|."""
-        return float(np.average(np.abs(self.predicted - self.observed), weights=self.items))
-
-
-def calibrate(probabilities: ArrayLike, relevant: ArrayLike, bins: int = 10) -> Calibration:
+def calibrate(probabilities: NDArray[np.float64], relevant: NDArray[Any], bins: int = 10) -> pd.DataFrame:
     """Calibration in bins of equal mass (Nguyen and O'Connor, EMNLP 2015); torchmetrics has bins of equal width only.
 
     Equal probabilities share a bin, so there may be fewer bins and uneven ones.
@@ -131,17 +71,15 @@ def calibrate(probabilities: ArrayLike, relevant: ArrayLike, bins: int = 10) -> 
         relevant: [items], 0 or 1.
         bins: at most.
 
-    Raises:
-        ValueError: for no items, unequal lengths, or a probability outside [0, 1].
+    Returns:
+        A row for each bin, ascending: mean `predicted` probability, `observed` share of relevant items, `items`.
     """
-    values, truth = np.asarray(probabilities, dtype=np.float64), np.asarray(relevant, dtype=np.float64)
-    if values.ndim != 1 or values.shape != truth.shape or not values.size:
-        raise ValueError(f"expected two vectors of one length, got {values.shape} and {truth.shape}")
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError("a probability is outside [0, 1]")
-    order = np.argsort(values, kind="stable")
-    values, truth = values[order], truth[order]
-    marks = np.arange(bins) * len(values) // bins
-    starts = np.unique(np.searchsorted(values, values[marks], side="left"))
-    items = np.diff(np.append(starts, len(values)))
-    return Calibration(np.add.reduceat(values, starts) / items, np.add.reduceat(truth, starts) / items, items)
+    frame = pd.DataFrame({"predicted": probabilities, "observed": relevant}).sort_values("predicted")
+    marks = frame["predicted"].to_numpy()[np.arange(bins) * len(frame) // bins]
+    found = frame.groupby(np.searchsorted(np.unique(marks), frame["predicted"], side="right"))
+    return found.mean().assign(items=found.size()).reset_index(drop=True)
+
+
+def calibration_error(bins: pd.DataFrame) -> float:
+    """Expected calibration error: sum over bins of n_b / n * |predicted_b - observed_b|."""
+    return float(np.average((bins["predicted"] - bins["observed"]).abs(), weights=bins["items"]))

@@ -7,19 +7,17 @@ import importlib.util
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
     "MISSING",
-    "Curve",
-    "Estimate",
     "Plot",
     "available",
     "draw_costs",
@@ -28,7 +26,7 @@ __all__ = [
     "draw_lines",
     "frontier",
     "plot",
-    "wrapped",
+    "smoothed",
 ]
 
 MISSING = "Plots need matplotlib: pip install 'crossjem_pl[plots]'."
@@ -60,8 +58,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(NamedTuple):
     """One SVG document with a description for readers who do not see it."""
 
     svg: str
@@ -70,38 +67,7 @@ class Plot:
     @property
     def embedded(self) -> str:
         """The SVG in base64 without its paper: a dark page inverts its colours."""
-        svg = self.svg.replace(f"fill: {PAPER}", "fill: none")
-        return base64.b64encode(svg.encode("utf-8")).decode("ascii")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean and the ends of its interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def spread(self) -> list[list[float]]:
-        """Lengths of the interval below and above the mean [2, 1], as matplotlib takes them."""
-        return [[max(self.mean - self.low, 0.0)], [max(self.high - self.mean, 0.0)]]
-
-    def __str__(self) -> str:
-        return f"{self.mean:.4f} [{self.low:.4f}, {self.high:.4f}]"
-
-
-class Curve(NamedTuple):
-    """Values [points] against steps or another x [points], in the order of x."""
-
-    steps: NDArray[Any]
-    values: NDArray[np.float64]
-
-    @property
-    def best(self) -> str:
-        """The largest value and the number of steps before it, which are counted from 0."""
-        position = int(self.values.argmax())
-        return f"{self.values[position]:.4f} ({self.steps[position] + 1:,})"
+        return base64.b64encode(self.svg.replace(f"fill: {PAPER}", "fill: none").encode()).decode("ascii")
 
 
 def available() -> bool:
@@ -109,8 +75,8 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def plot(paint: Callable[[Axes], None], title: str, height: float, description: str) -> Plot:
-    """Draws one pair of axes under a title, 5 inches wide.
+def plot(title: str, height: float, paint: Callable[[Axes], str]) -> Plot:
+    """Draws one pair of axes under a title, 5 inches wide; `paint` returns the description.
 
     Raises:
         ModuleNotFoundError: without matplotlib; says which extra brings it.
@@ -124,125 +90,105 @@ def plot(paint: Callable[[Axes], None], title: str, height: float, description: 
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(5.0, height), layout="constrained")
         figure.suptitle(wrapped(title, 46), x=0.02, ha="left", fontsize=12, fontweight="bold")
-        paint(figure.add_subplot())
+        description = paint(figure.add_subplot())
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return Plot(stream.getvalue(), f"{title}: {description}")
 
 
-def wrapped(text: str, width: int = 24) -> str:
+def wrapped(text: str, width: int = 44) -> str:
     return "\n".join(textwrap.wrap(text, width))
 
 
 def draw_costs(
-    metric: str,
-    cost: str,
-    points: Mapping[str, tuple[float, Estimate]],
-    form: Callable[[float], str],
-    left_out: Sequence[str] = (),
+    metric: str, cost: str, points: pd.DataFrame, form: Callable[[float], str], left_out: Sequence[str] = ()
 ) -> Plot:
     """Accuracy against a cost above 0 on a logarithmic axis; a line joins the systems of `frontier`.
 
     Args:
         metric: name of the accuracy.
         cost: name of the cost.
-        points: system -> cost and accuracy.
+        points: index system, columns `cost` and the accuracy's `mean`, `low`, `high`.
         form: of a cost, in words.
         left_out: systems whose cost is not known or 0, which are named.
     """
-    best = [points[name] for name in frontier(points)]
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: Axes) -> str:
         from matplotlib.ticker import FuncFormatter, NullFormatter
 
-        axes.plot([x for x, _ in best], [y.mean for _, y in best], color=BASELINE, linewidth=1.4)
-        for i, (name, (x, y)) in enumerate(points.items()):
-            axes.errorbar(x, y.mean, yerr=y.spread, label=wrapped(name, 44), markersize=8, **_marks(i))
-        costs = [x for x, _ in points.values()]
+        best, costs = points.loc[frontier(points)], points["cost"]
+        axes.plot(best["cost"], best["mean"], color=BASELINE, linewidth=1.4)
+        for i, name in enumerate(points.index):
+            _estimates(axes, i, str(name), points["cost"].iloc[[i]], points.iloc[[i]])
         axes.set_xscale("log")
-        axes.set_xlim(min(costs) / 1.6, max(costs) * 1.6)
-        axes.set_xticks(_ticks(costs))
+        axes.set_xlim(costs.min() / 1.6, costs.max() * 1.6)
+        axes.set_xticks(_ticks(costs.min(), costs.max()))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_tick_params(which="minor", size=0)
         missing = f" (unknown or 0, not drawn: {', '.join(left_out)})" if left_out else ""
-        axes.set_xlabel(wrapped(cost + missing, 60))
-        axes.set_ylabel(metric)
         axes.margins(y=0.15)
-        _legend(axes)
+        _label(axes, cost + missing, metric)
+        values = zip(points.index, points["mean"], costs, strict=True)
+        return "; ".join(f"{name} {mean:.4f} at {form(x)}" for name, mean, x in values)
 
-    values = "; ".join(f"{name} {y.mean:.4f} at {form(x)}" for name, (x, y) in points.items())
-    return plot(paint, f"{metric} against {cost}", 3.0 + 0.22 * len(points), values)
-
-
-def frontier(points: Mapping[str, tuple[float, Estimate]]) -> list[str]:
-    """Systems than which none is as cheap and as accurate, and better in one; the cheapest first."""
-    kept: list[str] = []
-    for name in sorted(points, key=lambda name: (points[name][0], -points[name][1].mean)):
-        if not kept or points[name][1].mean > points[kept[-1]][1].mean:
-            kept.append(name)
-    return kept
+    return plot(f"{metric} against {cost}", 3.0 + 0.22 * len(points), paint)
 
 
-def draw_differences(metric: str, system: str, baseline: str, differences: ArrayLike) -> Plot:
+def frontier(points: pd.DataFrame) -> list[str]:
+    """Systems (index) than which none has as low a `cost` and as high a `mean`, and better in one; cheapest first."""
+    ordered = points.sort_values(["cost", "mean"], ascending=[True, False], kind="stable")
+    before = ordered["mean"].cummax().shift(fill_value=-np.inf)
+    return [str(name) for name in ordered.index[ordered["mean"] > before]]
+
+
+def draw_differences(metric: str, system: str, baseline: str, differences: pd.Series) -> Plot:
     """Histogram of the differences per query, [queries]; those within 1e-9 are counted and not drawn."""
-    values = np.asarray(differences, dtype=np.float64)
-    gains, losses = values[values > 1e-9], values[values < -1e-9]
-    ties = len(values) - len(gains) - len(losses)
+    gains, losses = differences[differences > 1e-9], differences[differences < -1e-9]
+    ties = len(differences) - len(gains) - len(losses)
 
-    def paint(axes: Axes) -> None:
-        edges = np.linspace(0, max(float(np.abs(values).max()), 1e-3), 11)
+    def paint(axes: Axes) -> str:
+        edges = np.linspace(0, max(float(differences.abs().max()), 1e-3), 11)
         axes.hist(gains, bins=list(edges), color=SYSTEM, label=f"better: {len(gains):,}")
         axes.hist(losses, bins=list(-edges[::-1]), color=LOSS, label=f"worse: {len(losses):,}")
         axes.plot([], [], " ", label=f"equal, not drawn: {ties:,}")
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_xlabel(f"difference in {metric} per query")
-        axes.set_ylabel("queries")
         axes.grid(visible=False, axis="x")
-        _legend(axes, columns=3)
+        _label(axes, f"difference in {metric} per query", "queries", columns=3)
+        return f"{len(gains)} queries better, {ties} equal, {len(losses)} worse in {metric}"
 
-    counts = f"{len(gains)} queries better, {ties} equal, {len(losses)} worse in {metric}"
-    return plot(paint, f"{system} minus {baseline}", 3.1, counts)
+    return plot(f"{system} minus {baseline}", 3.1, paint)
 
 
-def draw_groups(
-    title: str, labels: Sequence[str], axis: str, results: Mapping[str, Sequence[Estimate]]
-) -> Plot:
+def draw_groups(title: str, axis: str, results: pd.DataFrame) -> Plot:
     """Means and intervals of groups of lists, the systems beside each other.
 
     Args:
         title: of the chart; begins with the metric.
-        labels: of the groups.
         axis: what parts the groups.
-        results: system -> one result a group.
+        results: index (group, system), columns `mean`, `low`, `high`.
     """
+    groups, systems = (results.index.unique(level).tolist() for level in (0, 1))
 
-    def paint(axes: Axes) -> None:
-        for i, (name, groups) in enumerate(results.items()):
-            shift = 0.5 * ((i + 0.5) / len(results) - 0.5)
-            spread = np.concatenate([group.spread for group in groups], axis=1)
-            means = [group.mean for group in groups]
-            places = np.arange(len(labels)) + shift
-            axes.errorbar(places, means, yerr=spread, label=wrapped(name, 44), markersize=6, **_marks(i))
-        axes.set_xticks(range(len(labels)), labels, fontsize=9.5)
-        axes.set_xlim(-0.5, len(labels) - 0.5)
-        axes.set_xlabel(wrapped(axis, 60))
+    def paint(axes: Axes) -> str:
+        for i, name in enumerate(systems):
+            shift = 0.5 * ((i + 0.5) / len(systems) - 0.5)
+            drawn: Any = results.xs(name, level=1)
+            _estimates(axes, i, name, np.arange(len(groups)) + shift, drawn.loc[groups])
+        axes.set_xticks(range(len(groups)), groups, fontsize=9.5)
+        axes.set_xlim(-0.5, len(groups) - 0.5)
         axes.grid(visible=False, axis="x")
-        if len(results) > 1:
-            _legend(axes)
+        _label(axes, axis, "")
+        means = zip(*zip(*results.index, strict=True), results["mean"], strict=True)
+        return "; ".join(f"{' '.join(group.split())}, {name} {mean:.4f}" for group, name, mean in means)
 
-    values = "; ".join(
-        f"{' '.join(label.split())}: "
-        + ", ".join(f"{name} {groups[i].mean:.4f}" for name, groups in results.items())
-        for i, label in enumerate(labels)
-    )
-    return plot(paint, title, 3.2 + 0.22 * len(results), values)
+    return plot(title, 3.2 + 0.22 * len(systems), paint)
 
 
 def draw_lines(
     title: str,
     axis: tuple[str, str],
-    lines: Mapping[str, Curve],
+    lines: Mapping[str, pd.Series],
     *,
     smooth: bool = False,
     diagonal: bool = False,
@@ -252,57 +198,58 @@ def draw_lines(
     Args:
         title: of the chart.
         axis: names of x and y.
-        lines: name -> curve.
+        lines: name -> values by x.
         smooth: draw the values faint and their moving mean strong, where there are 10 or more.
         diagonal: draw x = y from 0 to 1 for comparison.
     """
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: Axes) -> str:
         if diagonal:
             axes.plot([0, 1], [0, 1], color=BASELINE, linestyle="--", linewidth=1.2, label="perfect")
-        for i, (name, (x, y)) in enumerate(lines.items()):
-            colour, many = COLOURS[i % len(COLOURS)], smooth and len(y) >= 10
-            if many:
-                axes.plot(x, y, color=colour, alpha=0.3, linewidth=0.8)
-            marker = None if many else MARKERS[i % len(MARKERS)]
-            shown = smoothed(y) if many else y
-            axes.plot(
-                x, shown, color=colour, marker=marker, markersize=6, linewidth=1.7, label=wrapped(name, 44)
-            )
-        axes.set_xlabel(axis[0])
-        axes.set_ylabel(axis[1])
-        _legend(axes)
+        for i, (name, line) in enumerate(lines.items()):
+            colour, marker, values = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], line.to_numpy()
+            if smooth and len(line) >= 10:
+                axes.plot(line.index, values, color=colour, alpha=0.3, linewidth=0.8)
+                marker, values = "", smoothed(values)
+            style: Any = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.7}
+            axes.plot(line.index, values, label=wrapped(name), **style)
+        _label(axes, *axis)
+        return "; ".join(
+            f"{name} from {line.iloc[0]:.4g} at {line.index[0]:g} to {line.iloc[-1]:.4g} at {line.index[-1]:g}"
+            for name, line in lines.items()
+        )
 
-    ends = {name: (*x[[0, -1]], *y[[0, -1]]) for name, (x, y) in lines.items()}
-    values = "; ".join(
-        f"{n} from {y0:.4g} at {x0:g} to {y1:.4g} at {x1:g}" for n, (x0, x1, y0, y1) in ends.items()
-    )
-    return plot(paint, title, 3.2 + 0.22 * (len(lines) + diagonal), values)
+    return plot(title, 3.2 + 0.22 * (len(lines) + diagonal), paint)
 
 
-def smoothed(values: ArrayLike) -> np.ndarray:
+def smoothed(values: NDArray[Any]) -> NDArray[np.float64]:
     """Means [points] over a moving window of a twentieth of the points (5 at least), cut off at both ends."""
-    array = np.asarray(values, dtype=np.float64)
-    half = max(2, len(array) // 40)
-    sums, positions = np.concatenate([[0.0], np.cumsum(array)]), np.arange(len(array))
-    low, high = np.maximum(positions - half, 0), np.minimum(positions + half + 1, len(array))
-    return (sums[high] - sums[low]) / (high - low)
+    window = 2 * max(2, len(values) // 40) + 1
+    return pd.Series(values).rolling(window, min_periods=1, center=True).mean().to_numpy()
 
 
-def _marks(i: int) -> dict[str, Any]:
-    colour = COLOURS[i % len(COLOURS)]
-    return {"fmt": MARKERS[i % len(MARKERS)], "color": colour, "elinewidth": 1.2, "capsize": 3}
+def _estimates(axes: Axes, i: int, name: str, x: Any, results: pd.DataFrame) -> None:
+    """Draws the means of system i with their intervals."""
+    spread = [results["mean"] - results["low"], results["high"] - results["mean"]]
+    style: Any = {"color": COLOURS[i % len(COLOURS)], "elinewidth": 1.2, "capsize": 3, "markersize": 7}
+    spread = [side.clip(lower=0) for side in spread]
+    axes.errorbar(
+        x, results["mean"], yerr=spread, fmt=MARKERS[i % len(MARKERS)], label=wrapped(name), **style
+    )
 
 
-def _legend(axes: Axes, columns: int = 1) -> None:
+def _label(axes: Axes, x: str, y: str, columns: int = 1) -> None:
+    """Names the axes and adds the legend below them."""
+    axes.set_xlabel(wrapped(x, 60))
+    axes.set_ylabel(y)
     place: Any = {"loc": "outside lower left", "frameon": False, "fontsize": 9.5, "labelcolor": INK}
     axes.figure.legend(ncols=columns, **place)
 
 
-def _ticks(costs: Sequence[float]) -> list[float]:
+def _ticks(low: float, high: float) -> list[float]:
     """Up to four numbers over the range, evenly spaced on a logarithmic axis, not so near that labels meet."""
     ticks: list[float] = []
-    for tick in np.geomspace(min(costs), max(costs), 2 if max(costs) / min(costs) < 4 else 4):
+    for tick in np.geomspace(low, high, 2 if high / low < 4 else 4):
         rounded = float(f"{tick:.1g}")
         if not ticks or rounded > 1.8 * ticks[-1]:
             ticks.append(rounded)

@@ -1,110 +1,35 @@
-"""Compares runs on the same lists: one table with significance, and the lists on which systems differ."""
+"""Compares runs on the same lists: a frame of systems and metrics with intervals and significance tests."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from crossjem_pl.data.trec import read_qrels
-from crossjem_pl.evaluation.charts import Estimate
-from crossjem_pl.evaluation.measures import Evaluation, evaluate_run, rank_items
+from crossjem_pl.evaluation.measures import evaluate_run
 from crossjem_pl.evaluation.metrics import parse_measures
-from crossjem_pl.evaluation.page import Example, RankedItem, Ranking
-from crossjem_pl.evaluation.runs import Run, Texts, read_run_folder, read_texts_of, relative, with_names
+from crossjem_pl.evaluation.runs import Run, read_run_folder, with_names
 from crossjem_pl.evaluation.significance import (
-    WinTieLoss,
     bootstrap_interval,
     equivalence_test,
     holm,
     randomisation_test,
     t_test,
-    win_tie_loss,
 )
 
-__all__ = [
-    "Comparison",
-    "Difference",
-    "MetricResult",
-    "SystemResult",
-    "compare_runs",
-    "example",
-]
+__all__ = ["TIE", "Comparison", "compare_runs"]
 
 Qrels = Mapping[str, Mapping[str, int]]
 
-_TOP = 5
-"""Items of each ranking that an example shows, as many as the tables of the CROSS-JEM paper."""
+TIE = 1e-9
+"""Differences on a query within it count as none."""
 
-
-@dataclass(frozen=True)
-class Difference(Estimate):
-    """A system's mean minus the baseline's on one metric, over the same queries, with its 95% bootstrap interval.
-
-    Args:
-        p_randomisation, p_t: of the paired randomisation test and the paired t-test.
-        p_level: of the test that the difference is within the margin to either side, `equivalence_test`.
-        p_randomisation_holm, p_t_holm, p_level_holm: corrected over the systems that are compared with the baseline
-            on this metric.
-        counts: queries won, tied and lost.
-    """
-
-    p_randomisation: float
-    p_t: float
-    p_level: float
-    p_randomisation_holm: float
-    p_t_holm: float
-    p_level_holm: float
-    counts: WinTieLoss
-
-    @property
-    def significant(self) -> bool:
-        """Whether the corrected p-value of the randomisation test is below 0.05."""
-        return self.p_randomisation_holm < 0.05
-
-    @property
-    def level(self) -> bool:
-        """Whether the corrected p-value of the equivalence test is below 0.05."""
-        return self.p_level_holm < 0.05
-
-
-@dataclass(frozen=True)
-class MetricResult(Estimate):
-    """Mean of one metric with its 95% bootstrap interval; `difference` is None for the baseline."""
-
-    difference: Difference | None
-
-
-@dataclass(frozen=True, slots=True)
-class SystemResult:
-    """One row of the table.
-
-    Args:
-        name: unique in the comparison.
-        run: its scores, and what its folder tells about it.
-        metrics: by metric name.
-        missing: judged queries that the run does not hold; they count as 0.
-        unjudged: queries of the run without judgements; they count nowhere.
-    """
-
-    name: str
-    run: Run
-    metrics: dict[str, MetricResult]
-    missing: int
-    unjudged: int
-
-    @property
-    def parameters(self) -> int | None:
-        """Of the ranker; None where the run does not say."""
-        return self.run.summary.get("parameters")
-
-    @property
-    def train_seconds(self) -> float | None:
-        """Wall-clock time of the training; None where the run does not say."""
-        return self.run.summary.get("train_seconds")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -112,35 +37,39 @@ class Comparison:
     """Systems on the same queries.
 
     Args:
+        runs: system -> its scores, and what its folder tells about it; in the order given.
         split: of the runs, or None where only run files are compared.
         metrics: names as given; the first one picks the examples and is drawn per query.
         baseline: name of the system that the others are compared with.
         margin: differences below it count as none in the equivalence test.
         relevant_from: lowest grade that is relevant.
         qrels: the judgements.
-        systems: in the order given.
         per_query: index `query_id`, columns (system, metric).
-        texts: of the queries and items, as far as the runs hold them.
-        examples: system -> the lists it gains most on and those it loses most on, largest first.
-        notes: what a reader must know before trusting the numbers.
+        results: index (metric, system): `mean` with the ends `low` and `high` of its 95% bootstrap interval. With
+            several systems also, NaN for the baseline: its `difference` to the baseline over the same queries with
+            `difference low` and `difference high`; the p-values `p randomisation`, `p t` and `p level` (of the test
+            that the difference is within the margin), each also corrected over the systems that are compared with the
+            baseline on this metric (`... holm`); queries won, tied and lost (`wins`, `ties`, `losses`).
+        missing: system -> judged queries that it does not hold; they count as 0.
+        unjudged: system -> its queries without judgements; they count nowhere.
     """
 
+    runs: dict[str, Run]
     split: str | None
     metrics: tuple[str, ...]
     baseline: str
     margin: float
     relevant_from: float
     qrels: Qrels
-    systems: tuple[SystemResult, ...]
     per_query: pd.DataFrame
-    texts: Texts
-    examples: dict[str, tuple[Example, ...]]
-    notes: tuple[str, ...]
+    results: pd.DataFrame
+    missing: dict[str, int]
+    unjudged: dict[str, int]
 
     @property
-    def others(self) -> tuple[SystemResult, ...]:
+    def others(self) -> list[str]:
         """All systems but the baseline."""
-        return tuple(system for system in self.systems if system.name != self.baseline)
+        return [name for name in self.runs if name != self.baseline]
 
     @property
     def lists(self) -> str:
@@ -148,42 +77,36 @@ class Comparison:
         split = "" if self.split is None else f" of the {self.split} split"
         return f"{len(self.per_query):,} {'query' if len(self.per_query) == 1 else 'queries'}{split}"
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know before trusting the numbers."""
+        return list(_notes(self))
+
     def values(self, metric: str) -> pd.DataFrame:
         """Values of one metric: index `query_id`, a column for each system."""
-        return pd.DataFrame({system.name: self.per_query[system.name, metric] for system in self.systems})
+        return pd.DataFrame({name: self.per_query[name, metric] for name in self.runs})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per system, all numbers unrounded: what `compare.csv` holds.
 
         A text that a spreadsheet would take for a formula is set behind an apostrophe.
         """
-        return pd.DataFrame([self._row(system) for system in self.systems])
-
-    def _row(self, system: SystemResult) -> dict[str, object]:
-        row: dict[str, object] = {"system": system.name, "baseline": system.name == self.baseline}
-        for name, metric in system.metrics.items():
-            row |= {name: metric.mean, f"{name} low": metric.low, f"{name} high": metric.high}
-            if found := metric.difference:
-                row |= {f"{name} difference": found.mean}
-                row |= {f"{name} difference {end}": getattr(found, end) for end in ("low", "high")}
-                row |= {
-                    f"{name} {key.replace('_', ' ')}": p for key, p in vars(found).items() if key[:2] == "p_"
-                }
-                row |= {f"{name} {key}": count for key, count in found.counts._asdict().items()}
-        row |= {"queries": len(self.per_query), "missing queries": system.missing}
-        row |= {
-            "unjudged queries": system.unjudged,
-            "margin": self.margin,
-            "relevant from": self.relevant_from,
-        }
-        for key in ("parameters", "trained_lists", "train_seconds", "machine", "seed"):
-            row[key.replace("_", " ")] = system.run.summary.get(key)
-        row["path"] = relative(system.run.path)
-        formula = ("=", "+", "-", "@", "\t", "\r")
-        texts = {
-            key: value for key, value in row.items() if isinstance(value, str) and value.startswith(formula)
-        }
-        return row | {key: f"'{value}" for key, value in texts.items()}
+        rows = []
+        for name, run in self.runs.items():
+            row: dict[str, object] = {"system": name, "baseline": name == self.baseline}
+            for metric in self.metrics:
+                figures: Any = self.results.loc[(metric, name)]
+                row |= {f"{metric} {key}".removesuffix(" mean"): value for key, value in figures.items()}
+            row |= {"queries": len(self.per_query), "missing queries": self.missing[name]}
+            row |= {"unjudged queries": self.unjudged[name], "margin": self.margin}
+            row["relevant from"] = self.relevant_from
+            for key in ("parameters", "trained_lists", "train_seconds", "machine", "seed"):
+                row[key.replace("_", " ")] = run.summary.get(key)
+            row["path"] = os.path.relpath(run.path)  # says nothing of the machine's other folders
+            rows.append(row)
+        return pd.DataFrame(rows).map(
+            lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+        )
 
 
 def compare_runs(
@@ -194,10 +117,8 @@ def compare_runs(
     *,
     split: str = "val",
     allow_different: bool = False,
-    examples: int = 3,
     margin: float = 0.01,
     relevant_from: float | None = None,
-    all_texts: bool = False,
     seed: int = 0,
 ) -> Comparison:
     """Evaluates runs on the same judgements and tests their differences to a baseline.
@@ -206,15 +127,13 @@ def compare_runs(
         runs: run folders (`<split>.trec`, `<split>.qrels`, and, where they exist, `<split>_lists.parquet` and
             `summary.json`), TREC run files, or what `read_run_folder` made of them.
         baseline: a system's name, its folder's name or its path; None takes the first run.
-        names: ir-measures metrics; the first one picks the examples.
+        names: ir-measures metrics.
         qrels: judgements to use in place of the folders' own; needed when no run is a folder.
         split: which run of a folder.
         allow_different: accept runs over different queries or candidates. Means are over all judged queries
             then, and a query counts 0 for a run without it.
-        examples: lists shown per system where it gains most on the baseline, and as many where it loses most.
         margin: of the equivalence test.
         relevant_from: lowest grade that is relevant; None takes what the run folders say, else 1.
-        all_texts: whether the texts of all judged lists are read, and not those of the examples only.
         seed: of the randomisation test and the bootstrap.
 
     Raises:
@@ -225,13 +144,11 @@ def compare_runs(
     parse_measures(names)
     if not runs:
         raise ValueError("there is no run to compare")
-    if examples < 0:
-        raise ValueError(f"examples must be at least 0, got {examples}")
     stored = with_names(
         [run if isinstance(run, Run) else read_run_folder(run, split, curves=False) for run in runs]
     )
     for run in stored:
-        if run.scores is None:
+        if not run.scores:
             there = ", ".join(sorted(file.name for file in run.path.glob("*.trec"))) or "none"
             raise FileNotFoundError(f"{run.path / f'{split}.trec'} is missing; runs of this folder: {there}")
     systems = {run.name: run for run in stored}
@@ -241,75 +158,32 @@ def compare_runs(
     if not allow_different:
         _check_same_lists(stored)
     evaluations = {
-        name: evaluate_run(run.scores or {}, judged, names, relevant_from=lowest)
-        for name, run in systems.items()
+        name: evaluate_run(run.scores, judged, names, relevant_from=lowest) for name, run in systems.items()
     }
-    metrics = {name: _results(name, evaluations, chosen, margin, seed) for name in names}
     per_query = pd.concat({name: found.per_query for name, found in evaluations.items()}, axis=1)
-    results = tuple(
-        SystemResult(
-            name,
-            run,
-            {metric: found[name] for metric, found in metrics.items()},
-            len(evaluations[name].missing),
-            len(evaluations[name].unjudged),
-        )
-        for name, run in systems.items()
-    )
-    comparison = Comparison(
+    results = {}
+    for metric in names:
+        values = pd.DataFrame({name: found.per_query[metric] for name, found in evaluations.items()})
+        results[metric] = _results(metric, values, chosen, margin, seed)
+    return Comparison(
+        systems,
         next((run.split for run in stored if run.split), None),
         tuple(names),
         chosen,
         margin,
         lowest,
         judged,
-        results,
         per_query,
-        ({}, {}),
-        {},
-        (),
+        pd.concat(results, names=["metric", "system"]),
+        {name: len(found.missing) for name, found in evaluations.items()},
+        {name: len(found.unjudged) for name, found in evaluations.items()},
     )
-    picked = _differing(comparison, examples)
-    wanted = set(judged) if all_texts else {query for queries in picked.values() for query in queries}
-    comparison = replace(comparison, texts=read_texts_of(stored, wanted), notes=tuple(_notes(comparison)))
-    shown = {
-        name: tuple(example(comparison, query, (name, chosen)) for query in queries)
-        for name, queries in picked.items()
-    }
-    return replace(comparison, examples=shown)
-
-
-def example(
-    comparison: Comparison, query: str, names: Sequence[str], until_relevant: bool = False
-) -> Example:
-    """A list as some systems rank it: their first items, or also the first relevant one."""
-    query_texts, item_texts = comparison.texts
-    grades, texts = comparison.qrels[query], item_texts.get(query, {})
-    runs = {system.name: system.run.scores or {} for system in comparison.systems}
-    values = comparison.values(comparison.metrics[0])
-
-    def ranking(name: str) -> Ranking:
-        items = [
-            RankedItem(rank, item, texts.get(item), int(grade), grade >= comparison.relevant_from)
-            for rank, item in enumerate(rank_items(runs[name][query]), 1)
-            for grade in [grades.get(item, 0)]
-        ]
-        first = next((item for item in items[_TOP:] if item.relevant), None)
-        more = until_relevant and first is not None and not any(item.relevant for item in items[:_TOP])
-        return Ranking(
-            name, float(values[name][query]), (*items[:_TOP], *([first] if first and more else []))
-        )
-
-    candidates = runs[names[0]][query]
-    relevant = sum(grades.get(item, 0) >= comparison.relevant_from for item in candidates)
-    return Example(query, query_texts.get(query), tuple(map(ranking, names)), relevant, len(candidates))
 
 
 def _baseline(wanted: str | None, systems: Mapping[str, Run]) -> str:
-    if wanted is None:
-        return next(iter(systems))
-    if wanted in systems:
-        return wanted
+    """The system of this name, folder or path; the first one for None."""
+    if wanted is None or wanted in systems:
+        return wanted or next(iter(systems))
     found = [
         name
         for name, run in systems.items()
@@ -322,6 +196,7 @@ def _baseline(wanted: str | None, systems: Mapping[str, Run]) -> str:
 
 
 def _judgements(runs: Sequence[Run]) -> Qrels:
+    """The judgements of the folders, which must agree."""
     judged = [(run.path, run.qrels) for run in runs if run.qrels is not None]
     if not judged:
         raise ValueError(f"no qrels: none are given, and neither {runs[0].path} nor another run holds any")
@@ -337,6 +212,7 @@ def _judgements(runs: Sequence[Run]) -> Qrels:
 
 
 def _relevant_from(runs: Sequence[Run]) -> float:
+    """The lowest relevant grade of the folders, which must agree; 1 where none says."""
     told = {run.name: run.summary["relevant_from"] for run in runs if "relevant_from" in run.summary}
     if len(set(told.values())) > 1:
         lowest = ", ".join(f"{name} {value:g}" for name, value in told.items())
@@ -347,19 +223,18 @@ def _relevant_from(runs: Sequence[Run]) -> float:
 
 
 def _check_same_lists(runs: Sequence[Run]) -> None:
+    """Refuses runs over other queries or candidates than the first run's."""
     first = runs[0]
-    ours = first.scores or {}
     for run in runs[1:]:
-        theirs = run.scores or {}
-        odd = sorted(ours.keys() ^ theirs.keys())
+        odd = sorted(first.scores.keys() ^ run.scores.keys())
         if odd:
-            holds, lacks = (first.name, run.name) if odd[0] in ours else (run.name, first.name)
+            holds, lacks = (first.name, run.name) if odd[0] in first.scores else (run.name, first.name)
             raise ValueError(
                 f"{run.name!r} and {first.name!r} do not cover the same queries: {len(odd)} are in one only, "
                 f"{odd[0]!r} is in {holds!r} and not in {lacks!r}. With allow_different it counts 0 there"
             )
-        for query, scores in ours.items():
-            items = sorted(scores.keys() ^ theirs[query].keys())
+        for query, scores in first.scores.items():
+            items = sorted(scores.keys() ^ run.scores[query].keys())
             if items:
                 holds = first.name if items[0] in scores else run.name
                 raise ValueError(
@@ -368,61 +243,40 @@ def _check_same_lists(runs: Sequence[Run]) -> None:
                 )
 
 
-def _results(
-    metric: str, evaluations: Mapping[str, Evaluation], baseline: str, margin: float, seed: int
-) -> dict[str, MetricResult]:
-    """The result of each system on one metric, over the queries where it is defined for all of them."""
-    names = list(evaluations)
-    table = np.stack(
-        [found.per_query[metric].to_numpy(dtype=np.float64) for found in evaluations.values()], axis=1
-    )
-    table = table[~np.isnan(table).any(axis=1)]
-    if not len(table):
+def _results(metric: str, table: pd.DataFrame, baseline: str, margin: float, seed: int) -> pd.DataFrame:
+    """The rows of `Comparison.results` of one metric, over the queries where it is defined for all systems."""
+    table = table.dropna()
+    if table.empty:
         raise ValueError(f"{metric} is not defined for any query")
-    others = [name for name in names if name != baseline]
-    columns = np.delete(table, names.index(baseline), axis=1) - table[:, [names.index(baseline)]]
-    differences: dict[str, Difference] = {}
-    if others:
-        tests = (randomisation_test(columns, seed=seed), t_test(columns), equivalence_test(columns, margin))
-        corrected = map(holm, tests)
-        figures = (columns.mean(axis=0), *bootstrap_interval(columns, seed=seed), *tests, *corrected)
-        keys = [one.name for one in fields(Difference)[:-1]]
-        for i, name in enumerate(others):
-            numbers = dict(zip(keys, (float(row[i]) for row in figures), strict=True))
-            differences[name] = Difference(**numbers, counts=win_tie_loss(columns[:, i]))
     low, high = bootstrap_interval(table, seed=seed)
-    return {
-        name: MetricResult(float(table[:, i].mean()), float(low[i]), float(high[i]), differences.get(name))
-        for i, name in enumerate(names)
+    results = pd.DataFrame({"mean": table.mean(), "low": low, "high": high})
+    others = table.columns.drop(baseline)
+    if others.empty:
+        return results
+    columns = table[others].sub(table[baseline], axis=0)
+    low, high = bootstrap_interval(columns, seed=seed)
+    tests = {
+        "p randomisation": randomisation_test(columns, seed=seed),
+        "p t": t_test(columns),
+        "p level": equivalence_test(columns, margin),
     }
-
-
-def _differing(comparison: Comparison, count: int) -> dict[str, list[str]]:
-    """The queries with the largest gains, then those with the largest losses, of each system that has some."""
-    chosen: dict[str, list[str]] = {}
-    values = comparison.values(comparison.metrics[0])
-    scores = {system.name: system.run.scores or {} for system in comparison.systems}
-    for name in (system.name for system in comparison.others):
-        both = [q for q in values.index if q in scores[name] and q in scores[comparison.baseline]]
-        ordered = (values[name] - values[comparison.baseline])[both].sort_values(
-            ascending=False, kind="stable"
-        )
-        gains, losses = ordered[ordered > 1e-9].index[:count], ordered[ordered < -1e-9].index[::-1][:count]
-        if len(gains) or len(losses):
-            chosen[name] = [str(query) for query in (*gains, *losses)]
-    return chosen
+    figures = {"difference": columns.mean(), "difference low": low, "difference high": high, **tests}
+    figures |= {f"{name} holm": holm(p) for name, p in tests.items()}
+    figures |= {"wins": (columns > TIE).sum(), "ties": (columns.abs() <= TIE).sum()}
+    figures["losses"] = (columns < -TIE).sum()
+    return results.join(pd.DataFrame(figures, index=others))
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
-    """What a reader must know: queries that count as 0 or nowhere, and other traps."""
-    qrels, systems, lowest = comparison.qrels, comparison.systems, comparison.relevant_from
-    for system in systems:
-        if system.missing:
-            yield f"{system.name} lacks {system.missing:,} of the {len(qrels):,} judged queries; they count as 0."
-        if system.unjudged:
-            yield f"{system.name} ranks {system.unjudged:,} queries without judgements; left out."
+    """Queries that count as 0 or nowhere, and other traps."""
+    qrels, runs, lowest = comparison.qrels, comparison.runs, comparison.relevant_from
+    for name in runs:
+        if missing := comparison.missing[name]:
+            yield f"{name} lacks {missing:,} of the {len(qrels):,} judged queries; they count as 0."
+        if unjudged := comparison.unjudged[name]:
+            yield f"{name} ranks {unjudged:,} queries without judgements; left out."
     relevant = {(q, item) for q, grades in qrels.items() for item, grade in grades.items() if grade >= lowest}
-    ranked = {(q, item) for one in systems for q, scores in (one.run.scores or {}).items() for item in scores}
+    ranked = {(q, item) for run in runs.values() for q, scores in run.scores.items() for item in scores}
     if outside := len(relevant - ranked):
         yield (
             f"{outside:,} of the {len(relevant):,} relevant items are in no run's lists. nDCG, AP and recall "
@@ -432,7 +286,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield f"{empty:,} judged queries have no relevant item and count as 0 for every system."
     if lowest != 1:
         yield f"Relevant are grades of at least {lowest:g}."
-    machines = sorted({str(machine) for one in systems if (machine := one.run.summary.get("machine"))})
+    machines = sorted({str(machine) for run in runs.values() if (machine := run.summary.get("machine"))})
     if len(machines) > 1:
         yield f"Training times are from different machines: {'; '.join(machines)}."
     for name in comparison.metrics:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.trec import read_qrels, read_run
-from crossjem_pl.evaluation.charts import Curve
 
 __all__ = [
     "LearningCurve",
@@ -33,7 +30,7 @@ Texts = tuple[dict[str, str], dict[str, dict[str, str]]]
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """The course of a training.
+    """The course of a training: values against steps (index, int64).
 
     Args:
         loss: of the training steps that were logged; None where none was.
@@ -41,32 +38,31 @@ class LearningCurve:
         files: the files that it was put together from, oldest first.
     """
 
-    loss: Curve | None
-    metrics: dict[str, Curve]
+    loss: pd.Series | None
+    metrics: dict[str, pd.Series]
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as far as its folder tells.
+    """A run as far as its folder tells; {} and None stand for what it lacks.
 
     Args:
         path: of the folder or the TREC run file.
         split: of a folder; None for a file.
-        scores: query id -> item id -> score; None where the folder has no run of this split.
-        qrels: of the folder; None where it has none.
-        lists: the file with the texts of the split; None where there is none.
-        summary: of `summary.json`, {} where there is none.
-        config: of `config.yaml`, {} where there is none.
-        config_text: the file as it is; None where there is none.
-        model: of `model/config.json`, {} where there is none.
-        curve: losses and validation metrics of the training; None where there is no `metrics.csv`.
+        scores: query id -> item id -> score.
+        qrels: of the folder.
+        lists: the file with the texts of the split.
+        summary: of `summary.json`.
+        config, config_text: of `config.yaml`, parsed and as it is.
+        model: of `model/config.json`.
+        curve: losses and validation metrics of the training.
         name: unique among the runs that are compared, see `with_names`.
     """
 
     path: Path
     split: str | None
-    scores: dict[str, dict[str, float]] | None
+    scores: dict[str, dict[str, float]]
     qrels: dict[str, dict[str, int]] | None = None
     lists: Path | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +89,11 @@ class Run:
     def trained(self) -> bool:
         """Whether the run was trained in this folder and not only evaluated."""
         return self.curve is not None or "train_seconds" in self.summary
+
+    @property
+    def program(self) -> str:
+        """Which of `lightning fit`, `validate` and `test` wrote the configuration; only the last two are verbose."""
+        return "fit" if "verbose" not in self.config else "validate" if self.split == "val" else "test"
 
     def setting(self, *keys: str) -> Any:
         """The value of the configuration under nested keys, None where one is absent."""
@@ -123,7 +124,7 @@ def read_run_folder(path: str | Path, split: str, *, curves: bool = True) -> Run
     found = Run(
         path,
         split,
-        read_run(run) if run.is_file() else None,
+        read_run(run) if run.is_file() else {},
         read_qrels(qrels) if qrels.is_file() else None,
         lists if lists.is_file() else None,
         _summary(path / "summary.json"),
@@ -199,11 +200,11 @@ def read_learning_curve(folder: Path) -> LearningCurve | None:
     for frame in frames.values():
         kept = whole if whole.empty else whole[whole["step"] < frame["step"].min()]
         whole = pd.concat([kept, frame], ignore_index=True)
-    curves: dict[str, Curve] = {}
+    curves: dict[str, pd.Series] = {}
     for column in whole.columns.drop("step"):
         rows = whole.dropna(subset=[column]).sort_values("step", kind="stable")
         if len(rows):
-            curves[column] = Curve(rows["step"].to_numpy(np.int64), rows[column].to_numpy(np.float64))
+            curves[column] = rows.set_index(rows["step"].astype(int))[column].astype(float)
     loss = curves.pop("train/loss", None)
     metrics = {name.removeprefix("val/"): curve for name, curve in curves.items()}
     return LearningCurve(loss, metrics, tuple(frames))
@@ -250,8 +251,3 @@ def _summary(path: Path) -> dict[str, Any]:
         if value is not None and not number:
             raise ValueError(f"{path}, field {key!r}: expected a number of at least 0, got {value!r}")
     return summary
-
-
-def relative(path: Path) -> str:
-    """The path from the working folder, which says nothing of the machine's other folders."""
-    return os.path.relpath(path)

@@ -13,6 +13,7 @@ import pytest
 
 from crossjem_pl.data.trec import read_run, write_run
 from crossjem_pl.evaluation import Comparison, compare, compare_runs, evaluate_run
+from crossjem_pl.evaluation.report import comparison_report
 from crossjem_pl.evaluation.significance import equivalence_test, holm, randomisation_test, t_test
 from tests.evaluation.run_folders import EVIL, lists, parse, write_run_folder
 
@@ -30,65 +31,65 @@ def folders(tmp_path: Path) -> list[Path]:
     ]
 
 
+def examples_of(comparison: Comparison, count: int) -> dict[str, Any]:
+    (section,) = comparison_report(comparison, count).sections[1:]
+    return dict(section.data["examples"])
+
+
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     return read_run(folder / "val.trec")
 
 
 def test_numbers_are_those_of_the_parts(folders: list[Path]) -> None:
     found = compare_runs(folders, "monobert", METRICS)
-    names = ["monobert", "crossjem", EVIL, "same"]
-    assert [system.name for system in found.systems] == names
-    assert [system.parameters for system in found.systems] == [22_700_000, None, 0, None]
+    assert list(found.runs) == ["monobert", "crossjem", EVIL, "same"]
     tables = [evaluate_run(scores_of(folder), found.qrels, METRICS).per_query for folder in folders]
     for metric in METRICS:
         values = np.stack([table[metric].to_numpy() for table in tables], axis=1)
         differences = values[:, 1:] - values[:, :1]
-        results = [system.metrics[metric] for system in found.systems]
-        assert [result.mean for result in results] == pytest.approx(values.mean(axis=0))
-        assert all(result.low < result.mean < result.high for result in results)
-        tests = [result.difference for result in results[1:] if result.difference is not None]
-        assert results[0].difference is None
-        assert [one.mean for one in tests] == pytest.approx(differences.mean(axis=0))
-        for field, p in (
-            ("p_randomisation", randomisation_test(differences)),
-            ("p_t", t_test(differences)),
-            ("p_level", equivalence_test(differences, 0.01)),
+        results = found.results.loc[metric]
+        assert results["mean"].tolist() == pytest.approx(values.mean(axis=0))
+        assert ((results["low"] < results["mean"]) & (results["mean"] < results["high"])).all()
+        assert results.loc["monobert", "difference":].isna().all()
+        tests = results.iloc[1:]
+        assert tests["difference"].tolist() == pytest.approx(differences.mean(axis=0))
+        for column, p in (
+            ("p randomisation", randomisation_test(differences)),
+            ("p t", t_test(differences)),
+            ("p level", equivalence_test(differences, 0.01)),
         ):
-            assert [getattr(one, field) for one in tests] == pytest.approx(p.tolist())
-            assert [getattr(one, f"{field}_holm") for one in tests] == pytest.approx(holm(p).tolist())
-        assert [one.significant for one in tests] == [True, True, False]
-        assert [one.level for one in tests] == [False, False, True]
-        assert tests[0].low > 0 > tests[1].high
-        assert tests[2].counts == (0, 60, 0)
-        assert tests[0].counts.wins == (differences[:, 0] > 0).sum()
+            assert tests[column].tolist() == pytest.approx(p.tolist())
+            assert tests[f"{column} holm"].tolist() == pytest.approx(holm(p).tolist())
+        assert (tests["p randomisation holm"] < 0.05).tolist() == [True, True, False]
+        assert tests["difference low"].iloc[0] > 0 > tests["difference high"].iloc[1]
+        assert tests[["wins", "ties", "losses"]].iloc[2].tolist() == [0, 60, 0]
+        assert tests["wins"].iloc[0] == (differences[:, 0] > 0).sum()
 
 
 def test_a_system_alone_changes_nothing_but_the_correction(folders: list[Path]) -> None:
-    alone = compare_runs(folders[:2], None, METRICS).systems[1].metrics["AP@10"].difference
-    together = compare_runs(folders, None, METRICS).systems[1].metrics["AP@10"].difference
-    assert alone is not None
-    assert together is not None
-    for field in ("counts", "mean", "low", "high", "p_randomisation", "p_t"):
-        assert getattr(together, field) == pytest.approx(getattr(alone, field), abs=1e-12)
-    assert alone.p_t_holm == alone.p_t < together.p_t_holm
+    alone, together = (
+        compare_runs(few, None, METRICS).results.loc[("AP@10", "crossjem")] for few in (folders[:2], folders)
+    )
+    corrected = [column for column in alone.index if column.endswith("holm")]
+    pd.testing.assert_series_equal(alone.drop(corrected), together.drop(corrected))
+    assert alone["p t holm"] == alone["p t"] < together["p t holm"]
 
 
 def test_examples_are_the_largest_differences(folders: list[Path]) -> None:
-    found = compare_runs(folders, "monobert", METRICS, examples=2)
-    values = found.values("RR@10")
-    gains = [side.value - base.value for side, base in (one.sides for one in found.examples["crossjem"])]
+    comparison = compare_runs(folders, "monobert", METRICS)
+    values, found = comparison.values("RR@10"), examples_of(comparison, 2)
+    gains = [one["sides"][0]["value"] - one["sides"][1]["value"] for one in found["crossjem"]]
     expected = (values["crossjem"] - values["monobert"]).nlargest(2).tolist()
     assert [gain for gain in gains if gain > 0] == pytest.approx(expected)
-    assert "same" not in found.examples
-    first = found.examples["crossjem"][0]
-    run = scores_of(folders[1])[first.query_id]
-    (expected_list,) = (one for one in lists() if one.query_id == first.query_id)
-    assert first.query == expected_list.query
-    assert first.candidates == len(expected_list)
-    best, base = first.sides
-    assert [item.item_id for item in best.items] == sorted(run, key=lambda item: -run[item])[:5]
-    assert (best.items[0].relevant, base.items[0].relevant) == (True, False)
-    assert best.items[0].text in expected_list.items
+    assert "same" not in found
+    first = found["crossjem"][0]
+    run = scores_of(folders[1])[first["query"]]
+    (expected_list,) = (one for one in lists() if one.query_id == first["query"])
+    assert (first["title"], first["candidates"]) == (expected_list.query, len(expected_list))
+    best, base = (side["ranking"] for side in first["sides"])
+    assert [item["item"] for item in best.values()] == sorted(run, key=lambda item: -run[item])[:5]
+    assert (best[1]["relevant"], base[1]["relevant"]) == (True, False)
+    assert best[1]["label"] in expected_list.items
 
 
 def test_written_files(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +100,9 @@ def test_written_files(folders: list[Path], tmp_path: Path, monkeypatch: pytest.
     table = pd.read_csv(out / "compare.csv")
     assert table["system"].tolist() == ["monobert", "crossjem", f"'{EVIL}", "same"], "no cell is a formula"
     assert table["path"].tolist() == ["mono", "joint", "sparse", "same"], "from the working folder"
-    assert table["RR@10"].tolist() == pytest.approx([s.metrics["RR@10"].mean for s in found.systems])
+    assert table["RR@10"].tolist() == pytest.approx(found.results.loc["RR@10", "mean"].tolist())
     assert table.loc[1, ["AP@10 wins", "AP@10 ties", "AP@10 losses"]].sum() == 60
     assert table.loc[3, "RR@10 p randomisation holm"] == 1.0
-    assert not np.isnan(table.loc[1:, "RR@10 p level"]).any()
 
     markdown = (out / "compare.md").read_text()
     assert "<script>" not in markdown
@@ -117,10 +117,8 @@ def test_written_files(folders: list[Path], tmp_path: Path, monkeypatch: pytest.
     tags = [tag for tag, _ in page.seen]
     assert EVIL in " ".join(page.text)
     assert tags.count("img") == 1 + 3  # means, systems against the baseline
-    examples = [one for shown in found.examples.values() for one in shown]
-    assert tags.count("section") == len(examples) > 5
-    relevant = sum(item.relevant for one in examples for side in one.sides for item in side.items)
-    assert [attrs.get("class") for tag, attrs in page.seen if tag == "li"].count("relevant") == relevant > 0
+    assert tags.count("section") == sum(map(len, examples_of(found, 3).values())) > 5
+    assert [attrs.get("class") for tag, attrs in page.seen if tag == "li"].count("relevant") > 0
 
 
 def test_bare_run_files_need_qrels_and_show_ids(folders: list[Path], tmp_path: Path) -> None:
@@ -130,18 +128,16 @@ def test_bare_run_files_need_qrels_and_show_ids(folders: list[Path], tmp_path: P
     with pytest.raises(ValueError, match="no qrels"):
         compare_runs(files)
     found = compare(files, None, METRICS, tmp_path / "out", folders[0] / "val.qrels")
-    assert [system.name for system in found.systems] == ["one", "two"]
-    assert found.split is None
-    first = found.examples["two"][0]
-    assert first.query is None
-    assert first.sides[0].items[0].item_id in " ".join(parse(tmp_path / "out/compare.html").text)
+    assert (list(found.runs), found.split) == (["one", "two"], None)
+    first = examples_of(found, 1)["two"][0]
+    assert first["title"] == f"query {first['query']}"
+    assert first["sides"][0]["ranking"][1]["item"] in " ".join(parse(tmp_path / "out/compare.html").text)
     mixed = compare_runs([folders[1], files[0]], None, METRICS)
-    assert mixed.systems[1].metrics["RR@10"].mean == found.systems[0].metrics["RR@10"].mean
+    assert mixed.results.loc[("RR@10", "one"), "mean"] == found.results.loc[("RR@10", "one"), "mean"]
 
 
 def test_one_system_alone(folders: list[Path], tmp_path: Path) -> None:
-    found = compare(folders[:1], None, METRICS, tmp_path / "out")
-    assert (found.others, found.examples) == ((), {})
+    assert compare(folders[:1], None, METRICS, tmp_path / "out").others == []
     assert "win/tie/loss" not in (tmp_path / "out/compare.md").read_text()
     assert "1 system on 60 queries of the val split" in " ".join(parse(tmp_path / "out/compare.html").text)
 
@@ -158,10 +154,10 @@ def test_different_queries_and_candidates_are_refused(folders: list[Path]) -> No
     with pytest.raises(ValueError, match=r"same candidates for query 'q3'.*'new' is in 'same'"):
         compare_runs([folders[0], other_folder])
     found = compare_runs([folders[0], fewer_folder, other_folder], allow_different=True)
-    assert [system.missing for system in found.systems] == [0, 1, 0]
+    assert list(found.missing.values()) == [0, 1, 0]
     assert found.values("RR@10").loc["q7", "crossjem"] == 0
     assert found.notes[0] == "crossjem lacks 1 of the 60 judged queries; they count as 0."
-    assert "q7" not in [one.query_id for one in found.examples["crossjem"]]
+    assert "q7" not in [one["query"] for one in examples_of(found, 60)["crossjem"]]
 
 
 def test_different_judgements_are_refused(folders: list[Path]) -> None:
@@ -178,15 +174,15 @@ def test_the_lowest_relevant_grade_is_that_of_the_runs(folders: list[Path]) -> N
         path.write_text(json.dumps(json.loads(path.read_text()) | {"relevant_from": grade}))
 
     def means(found: Comparison) -> list[float]:
-        return [system.metrics["RR@10"].mean for system in found.systems]
+        return list(found.results.loc["RR@10", "mean"])
 
     told(0, 2)
     found = compare_runs(folders[:2])
     assert means(found) == means(compare_runs(folders[:2], names=["RR(rel=2)@10", "RR@10"], relevant_from=2))
     assert means(found) != means(compare_runs(folders[:2], relevant_from=1))
     assert "Relevant are grades of at least 2." in found.notes
-    items = [i for one in found.examples["crossjem"] for side in one.sides for i in side.items]
-    assert {i.grade for i in items if i.relevant} == {2}
+    sides = [side["ranking"] for one in examples_of(found, 3)["crossjem"] for side in one["sides"]]
+    assert {item["grade"] for side in sides for item in side.values() if item["relevant"]} == {2}
     told(1, 1)
     with pytest.raises(ValueError, match=r"lowest relevant grade \(monobert 2, crossjem 1\)"):
         compare_runs(folders[:2])
@@ -213,7 +209,7 @@ def test_runs_of_one_ranker_get_names_of_their_own(tmp_path: Path) -> None:
         write_run_folder(tmp_path / folder, 0.2, None, ranker="crossjem")
         for folder in ("a/v0", "a/v1", "b/v1")
     ]
-    names = [system.name for system in compare_runs(paths, "v0").systems]
+    names = list(compare_runs(paths, "v0").runs)
     assert names == ["crossjem (v0)", f"crossjem ({paths[1]})", f"crossjem ({paths[2]})"]
     assert compare_runs(paths, str(paths[2])).baseline == names[2]
     with pytest.raises(ValueError, match="names several systems"):
@@ -228,7 +224,6 @@ def test_runs_of_one_ranker_get_names_of_their_own(tmp_path: Path) -> None:
         ({"baseline": "nobody"}, "baseline 'nobody' is none of the systems: monobert, crossjem"),
         ({"runs": []}, "no run"),
         ({"names": ["speed@3"]}, "speed"),
-        ({"examples": -1}, "examples"),
         ({"margin": 0.0}, "margin"),
         ({"split": "test"}, r"test\.trec is missing; runs of this folder: val\.trec"),
         ({"runs": ["nowhere"]}, "nowhere"),
