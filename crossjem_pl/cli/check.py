@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,13 +69,29 @@ def _progress(lists: Iterable[T], source: str) -> Iterable[T]:
 
 
 def _figures(report: CheckReport) -> Table:
-    table = Table(title="Figures (p50 / p95 / most)", title_justify="left")
-    table.add_column("")
+    """One column for each file, one line for each figure, by its name in the JSON."""
+    table = Table("", title="Figures (p5 / p50 / p95 / most)", title_justify="left")
     for file in report.files:
         table.add_column(escape(file.source), justify="right", overflow="fold")
-    for name, show in _LINES.items():
-        table.add_row(name, *(escape(show(file.figures)) for file in report.files))
+    columns = [dict(_lines(file.figures)) for file in report.files]
+    for name in columns[-1]:
+        table.add_row(name.replace("_", " "), *(column.get(name, "–") for column in columns))
     return table
+
+
+def _lines(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and text of each figure; those of a group one by one."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}: {inner}", text) for inner, text in _lines(value))
+        elif value is None:
+            yield name, "–"
+        elif isinstance(value, Summary):
+            yield name, f"{value.p5:.3g} / {value.p50:.3g} / {value.p95:.3g} / {value.largest:.3g}"
+        elif isinstance(value, list):
+            yield name, ", ".join(f"{label:g}: {count:,}" for label, count in value)
+        else:
+            yield name, f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def _problems(file: FileReport) -> Table | str:
@@ -85,71 +101,10 @@ def _problems(file: FileReport) -> Table | str:
     for column in ("grade", "count", "what (code)", "examples"):
         table.add_column(column, overflow="fold")
     for problem in file.problems:
-        style = _STYLES[problem.grade]
-        of = "" if problem.of is None else f"\nof {problem.of:,}"
         table.add_row(
-            f"[{style}]{problem.grade}[/{style}]",
-            f"{problem.count:,}{of}",
+            f"[{_STYLES[problem.grade]}]{problem.grade}",
+            f"{problem.count:,}" + ("" if problem.of is None else f"\nof {problem.of:,}"),
             f"{problem.unit}: {escape(problem.text)} ({problem.code})",
             escape("\n".join(problem.examples)),
         )
     return table
-
-
-def _quantiles(summary: Summary | None) -> str:
-    if summary is None:
-        return "–"
-    return f"{summary.p50:.0f} / {summary.p95:.0f} / {summary.largest:.0f}"
-
-
-def _cut(lengths: dict[str, Any]) -> str:
-    return f"{lengths['cut_texts']:,} texts, {lengths['cut_tokens']:,} tokens (limit {lengths['limit']})"
-
-
-def _number(value: float | None, format: str = ".2f") -> str:
-    return "–" if value is None else f"{value:{format}}"
-
-
-def _labels(figures: dict[str, Any]) -> str:
-    if figures["labels"] is None:
-        return "none"
-    if figures["label_counts"] is not None and len(figures["label_counts"]) <= 6:
-        return ", ".join(f"{label:g}: {count:,}" for label, count in figures["label_counts"])
-    return (
-        f"{figures['labels'].smallest:g} to {figures['labels'].largest:g}, mean {figures['labels'].mean:.3g}"
-    )
-
-
-def _scores(scores: Summary | None) -> str:
-    if scores is None:
-        return "none"
-    quantiles = f"p5 {scores.p5:.3g}, p50 {scores.p50:.3g}, p95 {scores.p95:.3g}"
-    return f"{scores.smallest:.3g} to {scores.largest:.3g}, {quantiles}"
-
-
-_LINES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "lists (rows refused)": lambda f: f"{f['lists']:,} ({f['refused_rows']:,})",
-    "items": lambda f: f"{f['items']:,}",
-    "distinct queries": lambda f: f"{f['distinct_queries']:,}",
-    "distinct items, by text (by id)": lambda f: f"{f['distinct_items']:,} ({f['distinct_item_ids']:,})",
-    "items a list": lambda f: _quantiles(f["items_per_list"]),
-    "query words": lambda f: _quantiles(f["queries"]["words"]),
-    "query tokens": lambda f: _quantiles(f["queries"]["tokens"]),
-    "item words": lambda f: _quantiles(f["item_texts"]["words"]),
-    "item tokens": lambda f: _quantiles(f["item_texts"]["tokens"]),
-    "tokens a word: queries, items": lambda f: (
-        f"{_number(f['queries']['pieces_per_word'])}, {_number(f['item_texts']['pieces_per_word'])}"
-    ),
-    "cut queries": lambda f: _cut(f["queries"]),
-    "cut items": lambda f: _cut(f["item_texts"]),
-    "labels": _labels,
-    "positives a list": lambda f: _quantiles(f["positives"]),
-    "first positive: mean rank (in random order)": lambda f: (
-        f"{_number(f['first_positive'])} ({_number(f['first_positive_random'])})"
-    ),
-    "scores": lambda f: _scores(f["scores"]),
-    "positive scored above other": lambda f: _number(f["agreement"], ".1%"),
-    "items seen in training": lambda f: (
-        "–" if f["seen_items"] is None else f"{f['seen_items']:,} of {f['distinct_items']:,}"
-    ),
-}

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import textwrap
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.formats import ListReader, detect_layout
@@ -22,27 +22,17 @@ from crossjem_pl.data.shards import shard_files
 from crossjem_pl.lists import RankingList
 from crossjem_pl.text import ShortTextTokenizer
 
-__all__ = [
-    "KINDS",
-    "CheckReport",
-    "FileReport",
-    "Kind",
-    "Problem",
-    "check",
-    "normalise",
-]
+__all__ = ["KINDS", "CheckReport", "FileReport", "Kind", "Problem", "check", "normalise"]
 
 Grade = Literal["error", "warning", "note"]
 Progress = Callable[[Iterable[tuple[Row, RankingList]], str], Iterable[tuple[Row, RankingList]]]
 
-EXAMPLES = 3
-"""How many occurrences of a problem are shown."""
-_EXAMPLE_LENGTH = 200
+_EXAMPLES, _EXAMPLE_LENGTH = 3, 200
 _MANY = 0.01  # texts cut and tokens unknown are a warning above this share
 _ENOUGH = 10  # lists from which the order of labels and the sign of scores are judged
 _TABLES = {
     "all_lists": "source INT, list BIGINT, place VARCHAR, query_id VARCHAR, query VARCHAR, text VARCHAR, words INT, "
-    "tokens INT, unknown INT, labelled BOOL, scored BOOL",
+    "tokens INT, unknown INT",
     "all_items": "source INT, list BIGINT, position INT, item_id VARCHAR, item VARCHAR, text VARCHAR, words INT, "
     "tokens INT, unknown INT, label DOUBLE, score DOUBLE",
 }
@@ -67,17 +57,10 @@ CREATE OR REPLACE TABLE per_list AS SELECT list, n, labelled, scored, positives,
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of problem.
-
-    Args:
-        grade: "error" (cannot be read, or makes a result wrong), "warning" (most likely a mistake) or "note".
-        unit: what is counted.
-        text: the problem in a few words.
-        sql: a query for the list, the position in it, and what to tell of each occurrence; "" if it is found otherwise.
-        of: the figure that it is a part of.
-    """
+class Kind(NamedTuple):
+    """One kind of problem: "error" (makes a result wrong), "warning" (most likely a mistake) or "note"; what is
+    counted; the problem in a few words; a query for list, position and detail of each occurrence ("": found while
+    reading); and the total that the occurrences are a part of."""
 
     grade: Grade
     unit: str
@@ -116,11 +99,7 @@ _NOT_REPEATED = (
 # fmt: off
 KINDS: dict[str, Kind] = {
     "unreadable-file": Kind("error", "files", "reading stopped here, the rest of the file was not checked"),
-    "malformed-row": Kind("error", "rows", "the row is not a list"),
-    "blank-text": Kind("error", "texts", "blank query or item"),
-    "repeated-item-id": Kind("error", "items", "item id occurs before in the same list"),
-    "not-finite": Kind("error", "numbers", "label or score is NaN, infinite or no number"),
-    "unequal-lengths": Kind("error", "fields", "ids, labels or scores in another number than the items"),
+    "malformed-row": Kind("error", "rows", "the row is not a list and was left out"),
     "repeated-query-id": Kind(
         "error", "lists", "query id occurs before", _again("query_id", "lists", _FIRST)),
     "no-tokens": Kind(
@@ -191,17 +170,8 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A kind of problem that was found.
-
-    Args:
-        code: key of `KINDS`.
-        grade: how bad it is.
-        text: the problem in a few words.
-        count: how often it was found, in `unit`.
-        unit: what was counted.
-        of: how many there are in all, where that is known.
-        examples: the first three occurrences, each with its place.
-    """
+    """A kind of problem that was found: its code in `KINDS`, grade and text; how often, in which unit, of how many in
+    all (None: not known); and the first three occurrences, each with its place."""
 
     code: str
     grade: Grade
@@ -219,20 +189,7 @@ class FileReport:
     Args:
         source: as it was named.
         role: training lists, or lists compared with them.
-        figures: numbers and distributions (`Summary`) by name; None where there is nothing to count.
-            rows, refused_rows: rows read, and those with mistakes, whose lists are in none of the other figures.
-            lists, items, items_per_list: how many; items a list.
-            queries, item_texts: words and tokens a text, nothing cut (an item counts once in every list that has it);
-            pieces_per_word, near 1.2 for English under an English WordPiece vocabulary, 2 and more where words are
-            rare to the encoder; the limit in tokens, cut_texts longer than it, and cut_tokens beyond it.
-            distinct_queries, distinct_items, distinct_item_ids: by normalised text, and by id.
-            labels, scores: over items. label_counts: (label, items) ascending, None above 50 distinct labels.
-            positives: items with a label above 0 a list, over lists with labels.
-            first_positive, first_positive_random: mean rank of the first positive in the stored order and in random
-            order, over lists with positives and others.
-            agreement: share of the (positive, other) pairs of a list in which the positive has the higher score, ties
-            counted half, over all lists.
-            seen_items: distinct item texts that the training lists have as well.
+        figures: numbers and distributions (`Summary`) by name (docs/checking.md), None where nothing is counted.
         problems: what was found, errors first.
     """
 
@@ -295,42 +252,33 @@ def check(
         FileNotFoundError: there is no such file.
         ValueError: no layout fits a source, its first row cannot be read at all, or a limit is below 1.
     """
-    limits = {"max_query_tokens": max_query_tokens, "max_item_tokens": max_item_tokens}
-    for name, limit in limits.items():
-        if limit < 1:
-            raise ValueError(f"{name} must be at least 1, got {limit}")
+    if min(max_query_tokens, max_item_tokens) < 1:
+        raise ValueError("max_query_tokens and max_item_tokens must be at least 1")
+    limits = {"lists": max_query_tokens, "items": max_item_tokens}
     reports = []
     with Database(_TABLES) as database:
         for number, path in enumerate((lists, *tests)):
             source = _Source(path, labels_field, scores_field)
             pairs = source.lists() if progress is None else progress(source.lists(), str(path))
             for index, (row, ranking_list) in enumerate(pairs):
-                _add(database, number, index, source.place(row), ranking_list, tokenizer)
+                _add(database, (number, index), source.place(row), ranking_list, tokenizer)
             database.execute(_VIEWS.format(source=number))
-            reports.append(_report(database, source, number, max_query_tokens, max_item_tokens))
+            reports.append(_report(database, source, number > 0, limits))
     return CheckReport(tuple(reports))
 
 
 class _Source:
-    """Reads on after a malformed row: its mistakes are noted, the lists of the other rows come out.
+    """Reads on after a malformed row, whose mistake is noted; the lists of the other rows come out.
 
     Only what breaks the file itself (a line that is no JSON, damaged gzip or Parquet) ends the reading of that file.
     """
 
     def __init__(self, path: Path, labels_field: str | None, scores_field: str | None) -> None:
         self.path = path
-        self.rows = self.refused_rows = 0
+        self.rows = 0
         self.counts: Counter[str] = Counter()
-        self.examples: dict[str, list[str]] = {}
-        self._fields = (labels_field, scores_field)
+        self.examples: defaultdict[str, list[str]] = defaultdict(list)
         self._reader = ListReader(detect_layout(path), labels_field, scores_field)
-
-    def note(self, code: str, example: str, count: int = 1) -> None:
-        """Counts occurrences of a problem; the first examples are kept."""
-        self.counts[code] += count
-        examples = self.examples.setdefault(code, [])
-        if len(examples) < EXAMPLES:
-            examples.append(example)
 
     def place(self, row: Row) -> str:
         """ "line 3", with the name of the shard in front where the source is a folder."""
@@ -345,202 +293,138 @@ class _Source:
                 try:
                     row = next(rows, None)
                 except ValueError as error:
-                    self.note("unreadable-file", str(error))
+                    self._note("unreadable-file", str(error))
                     break
                 if row is None:
                     break
                 self.rows += 1
                 try:
-                    found = self._reader.lists(row)
+                    yield from ((row, ranking_list) for ranking_list in self._reader.lists(row))
                 except ValueError as error:
-                    self.refused_rows += 1
-                    self._refuse(row, str(error))
-                else:
-                    yield from ((row, ranking_list) for ranking_list in found)
+                    self._note("malformed-row", str(error).replace(row.where, self.place(row)))
         try:
             yield from self._reader.rest()
         except ValueError as error:
-            self.note("malformed-row", str(error))
-        merged = self._reader.counts.merged_items + self._reader.counts.merged_queries
-        if merged:
-            self.note("merged-repeats", str(self.path), merged)
-        for column in self._reader.counts.not_carried:
-            self.note("columns-not-read", column)
+            self._note("malformed-row", str(error))
+        counts = self._reader.counts
+        if merged := counts.merged_items + counts.merged_queries:
+            self._note("merged-repeats", str(self.path), merged)
+        for column in counts.not_carried:
+            self._note("columns-not-read", column)
 
-    def _refuse(self, row: Row, error: str) -> None:
-        """Notes all mistakes of a row that have a kind of their own, or else the error that was raised."""
-        before = self.counts.total()
-        place = self.place(row)
-        for field in (
-            "query",
-            "items",
-            "docs",
-            "positive",
-            "negative",
-            "item",
-            "anchor",
-            "sentence1",
-            "sentence2",
-        ):
-            for position, value in _entries(row.values.get(field)):
-                if isinstance(value, str) and not value.strip():
-                    self.note("blank-text", f"{place}, field {field!r}{position}")
-        items = row.values.get("items", row.values.get("docs"))
-        for column in filter(None, ("item_ids", *self._fields)):
-            values = row.values.get(column)
-            if not isinstance(values, list):
-                continue
-            if isinstance(items, list) and len(values) != len(items):
-                problem = f"{len(values)} values for {len(items)} items"
-                self.note("unequal-lengths", f"{place}, field {column!r}: {problem}")
-            if column == "item_ids":
-                for value, count in Counter(map(str, values)).items():
-                    if count > 1:
-                        self.note("repeated-item-id", f"{place}, field {column!r}: id {value!r}", count - 1)
-                continue
-            for position, value in _entries(values):
-                if not isinstance(value, (int, float)) or not math.isfinite(value):
-                    self.note("not-finite", f"{place}, field {column!r}{position}: {value!r}")
-        if self.counts.total() == before:
-            self.note("malformed-row", error.replace(row.where, place))
-
-
-def _entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """A value, or the entries of a list, with the words for their place."""
-    if isinstance(value, list):
-        yield from ((f", position {i}", entry) for i, entry in enumerate(value))
-    else:
-        yield "", value
+    def _note(self, code: str, example: str, count: int = 1) -> None:
+        """Counts occurrences of a problem; the first examples are kept."""
+        self.counts[code] += count
+        self.examples[code] += [example][: _EXAMPLES - len(self.examples[code])]
 
 
 def _add(
     database: Database,
-    source: int,
-    index: int,
+    index: tuple[int, int],
     place: str,
     ranking_list: RankingList,
     tokenizer: ShortTextTokenizer,
 ) -> None:
-    """Puts a list into the tables."""
-    texts = (ranking_list.query, *ranking_list.items)
-    lengths = []
-    for text, ids in zip(texts, tokenizer.ids(texts), strict=True):
-        unknown = (
-            int((ids == tokenizer.hf.unk_token_id).sum()) if tokenizer.hf.unk_token_id is not None else 0
-        )
-        lengths.append((normalise(text), len(text.split()), len(ids), unknown))
+    """Puts a list into the tables, with the numbers of its source and of itself."""
+    texts, unknown = (ranking_list.query, *ranking_list.items), tokenizer.hf.unk_token_id
+    query, *items = [
+        (text, normalise(text), len(text.split()), len(ids), 0 if unknown is None else int((ids == unknown).sum()))
+        for text, ids in zip(texts, tokenizer.ids(texts), strict=True)
+    ]  # fmt: skip
     labels, scores = ranking_list.labels, ranking_list.scores
-    database.add(
-        "all_lists", source, index, place, ranking_list.query_id, ranking_list.query, *lengths[0],
-        labels is not None, scores is not None,
-    )  # fmt: skip
-    for i, (item_id, item) in enumerate(zip(ranking_list.item_ids, ranking_list.items, strict=True)):
-        database.add(
-            "all_items", source, index, i, item_id, item, *lengths[i + 1],
-            None if labels is None else labels[i], None if scores is None else scores[i],
-        )  # fmt: skip
+    database.add("all_lists", *index, place, ranking_list.query_id, *query)
+    nothing = (None,) * len(ranking_list)
+    rows = zip(ranking_list.item_ids, items, labels or nothing, scores or nothing, strict=True)
+    for position, (item_id, item, label, score) in enumerate(rows):
+        database.add("all_items", *index, position, item_id, *item, label, score)
 
 
-def _report(
-    database: Database, source: _Source, number: int, max_query_tokens: int, max_item_tokens: int
-) -> FileReport:
-    figures = _figures(database, source, number, max_query_tokens, max_item_tokens)
-    counts, again = source.counts, figures["items"] - figures["distinct_item_ids"]
-    names = ("labelled", "scored", "mixed", "mixed and scored")
-    of = dict(
-        zip(
-            names,
-            database.row(
-                "SELECT count(*) FILTER (labelled > 0), count(*) FILTER (scored > 0), count(*) FILTER (pairs > 0), "
-                "count(*) FILTER (pairs > 0 AND scored > 0) FROM per_list"
-            ),
-            strict=True,
-        )
+def _report(database: Database, source: _Source, is_test: bool, limits: Mapping[str, int]) -> FileReport:
+    """The figures and the problems of the source that the views show."""
+    figures, counts = _figures(database, source, is_test, limits), source.counts
+    totals = database.record(
+        "SELECT count(*) AS lists, sum(n)::INT AS items, (count(*) + sum(n))::INT AS texts, "
+        "count(*) FILTER (labelled > 0) AS labelled, count(*) FILTER (scored > 0) AS scored, "
+        'count(*) FILTER (pairs > 0) AS mixed, count(*) FILTER (pairs > 0 AND scored > 0) AS "mixed and scored", '
+        'sum(positives)::INT AS "positive items" FROM per_list'
     )
-    of |= {name: figures[name] for name in ("lists", "items")}
-    of["texts"] = figures["lists"] + figures["items"]
-    of["ids that come again"] = again
-    of["positive items"] = database.value("SELECT count(*) FROM items WHERE label > 0")
+    again = totals["ids that come again"] = figures["items"] - figures["distinct_item_ids"]
     for code, kind in KINDS.items():
-        if not kind.sql or (number == 0 and code.startswith("leaked-")):
+        if not kind.sql or (code.startswith("leaked-") and not is_test):
             continue
-        sql = kind.sql.replace("{limit}", str(max_query_tokens if code == "cut-queries" else max_item_tokens))
+        sql = kind.sql.replace("{limit}", str(limits["lists" if code == "cut-queries" else "items"]))
         counts[code] = database.value(f"SELECT count(*) FROM ({sql})")
         if counts[code]:
-            found = f"SELECT place || ': ' || lists.query_id || detail FROM ({sql}) JOIN lists USING (list)"
-            rows = database.rows(f"{found} ORDER BY list, position LIMIT {EXAMPLES}")
+            examples = (
+                f"SELECT place || ': ' || lists.query_id || detail FROM ({sql}) JOIN lists USING (list)"
+            )
+            rows = database.rows(f"{examples} ORDER BY list, position LIMIT {_EXAMPLES}")
             source.examples[code] = [example for (example,) in rows]
 
     # some kinds are problems only where most lists have them
     numbered = counts["item-id-texts"] >= 20 and counts["item-id-texts"] > again / 2
     counts["item-id-texts" if numbered else "numbered-items"] = 0
-    if figures["agreement"] is None or figures["agreement"] >= 0.5 or of["mixed and scored"] < _ENOUGH:
+    agreement = figures["agreement"]
+    if agreement is None or agreement >= 0.5 or totals["mixed and scored"] < _ENOUGH:
         counts["scores-reversed"] = 0
     mixed = database.rows("SELECT n, positives, count(*) FROM per_list WHERE pairs > 0 GROUP BY ALL")
     by_chance = sum(lists / math.comb(n, positives) for n, positives, lists in mixed)
-    if of["mixed"] < _ENOUGH or not 2 * by_chance < 0.9 * of["mixed"] <= counts["positives-first"]:
+    if totals["mixed"] < _ENOUGH or not 2 * by_chance < 0.9 * totals["mixed"] <= counts["positives-first"]:
         counts["positives-first"] = 0
 
     problems = []
     for code, kind in KINDS.items():
         if not counts[code]:
             continue
-        many = code in ("cut-queries", "cut-items", "unknown-tokens") and counts[code] > _MANY * of[kind.of]
+        many = (
+            code in ("cut-queries", "cut-items", "unknown-tokens") and counts[code] > _MANY * totals[kind.of]
+        )
         grade: Grade = "warning" if many else kind.grade
-        examples = tuple(textwrap.shorten(text, _EXAMPLE_LENGTH) for text in source.examples[code])
-        problems.append(Problem(code, grade, kind.text, counts[code], kind.unit, of.get(kind.of), examples))
+        shown = tuple(textwrap.shorten(text, _EXAMPLE_LENGTH) for text in source.examples[code])
+        problems.append(Problem(code, grade, kind.text, counts[code], kind.unit, totals.get(kind.of), shown))
     problems.sort(key=lambda problem: ("error", "warning", "note").index(problem.grade))
-    return FileReport(str(source.path), "train" if number == 0 else "test", figures, tuple(problems))
+    return FileReport(str(source.path), "test" if is_test else "train", figures, tuple(problems))
 
 
-def _figures(
-    database: Database, source: _Source, number: int, max_query_tokens: int, max_item_tokens: int
-) -> dict[str, Any]:
-    lists, queries = database.row("SELECT count(*), count(DISTINCT text) FROM lists")
-    items, texts, ids = database.row(
-        "SELECT count(*), count(DISTINCT text), count(DISTINCT item_id) FROM items"
+def _figures(database: Database, source: _Source, is_test: bool, limits: Mapping[str, int]) -> dict[str, Any]:
+    """The figures of the source that the views show, by name."""
+    labels = list(
+        database.rows(
+            "SELECT label, count(*) FROM items WHERE label IS NOT NULL GROUP BY ALL ORDER BY ALL LIMIT 11"
+        )
     )
-    first, first_random, agreement = database.row(
-        "SELECT avg(first + 1) FILTER (pairs > 0), avg((n + 1) / (positives + 1)) FILTER (pairs > 0), "
-        "sum(agreeing) FILTER (pairs > 0) / sum(pairs) FILTER (scored > 0) FROM per_list"
-    )
-    labels = (
-        "SELECT label, count(*) FROM items WHERE label IS NOT NULL GROUP BY label ORDER BY label LIMIT 51"
-    )
-    counts = list(database.rows(labels))
-    seen = "SELECT count(DISTINCT text) FROM items WHERE text IN (SELECT text FROM training_items)"
-    return {
+    lengths = {
+        table: {
+            "words": database.summary("words", table),
+            "tokens": database.summary("tokens", table),
+            **database.record(
+                f"SELECT sum(tokens) / sum(words) AS tokens_per_word, {limit} AS limit, "
+                f"count(*) FILTER (tokens > {limit}) AS cut_texts, "
+                f"coalesce(sum(tokens - {limit}) FILTER (tokens > {limit}), 0)::BIGINT AS cut_tokens FROM {table}"
+            ),
+        }
+        for table, limit in limits.items()
+    }
+    figures = {
         "rows": source.rows,
-        "refused_rows": source.refused_rows,
-        "lists": lists,
-        "items": items,
+        "refused_rows": source.counts["malformed-row"],
+        **database.record("SELECT count(*) AS lists, count(DISTINCT text) AS distinct_queries FROM lists"),
+        **database.record(
+            "SELECT count(*) AS items, count(DISTINCT text) AS distinct_items, "
+            "count(DISTINCT item_id) AS distinct_item_ids FROM items"
+        ),
         "items_per_list": database.summary("n", "per_list"),
-        "queries": _lengths(database, "lists", max_query_tokens),
-        "item_texts": _lengths(database, "items", max_item_tokens),
-        "distinct_queries": queries,
-        "distinct_items": texts,
-        "distinct_item_ids": ids,
+        "queries": lengths["lists"],
+        "item_texts": lengths["items"],
         "labels": database.summary("label", "items"),
-        "label_counts": counts if counts and len(counts) <= 50 else None,
+        "label_counts": labels if 0 < len(labels) <= 10 else None,
         "positives": database.summary("positives", "per_list WHERE labelled > 0"),
-        "first_positive": first,
-        "first_positive_random": first_random,
         "scores": database.summary("score", "items"),
-        "agreement": agreement,
-        "seen_items": database.value(seen) if number else None,
+        **database.record(
+            "SELECT avg(first + 1) FILTER (pairs > 0) AS first_positive, "
+            "avg((n + 1) / (positives + 1)) FILTER (pairs > 0) AS first_positive_random, "
+            "sum(agreeing) FILTER (pairs > 0) / sum(pairs) FILTER (scored > 0) AS agreement FROM per_list"
+        ),
     }
-
-
-def _lengths(database: Database, table: str, limit: int) -> dict[str, Any]:
-    pieces, cut_texts, cut_tokens = database.row(
-        f"SELECT sum(tokens) / sum(words), count(*) FILTER (tokens > {limit}), "
-        f"coalesce(sum(tokens - {limit}) FILTER (tokens > {limit}), 0)::BIGINT FROM {table}"
-    )
-    return {
-        "words": database.summary("words", table),
-        "tokens": database.summary("tokens", table),
-        "pieces_per_word": pieces,
-        "limit": limit,
-        "cut_texts": cut_texts,
-        "cut_tokens": cut_tokens,
-    }
+    seen = "SELECT count(DISTINCT text) FROM items WHERE text IN (SELECT text FROM training_items)"
+    return {**figures, "seen_items": database.value(seen)} if is_test else figures

@@ -34,7 +34,7 @@ class Summary:
 
 
 class Database:
-    """Tables in a folder of temporary files, which `close` removes; what does not fit into `MEMORY` is on the disk.
+    """Tables in temporary files, which `with` removes at its end; what does not fit into `MEMORY` is on the disk.
 
     Args:
         tables: the columns of each table with their DuckDB types: {"lists": "number BIGINT, query VARCHAR"}.
@@ -59,32 +59,32 @@ class Database:
         if len(held) >= BATCH:
             self._write(table)
 
-    def execute(self, sql: str) -> None:
-        """Runs a statement over all rows that were added."""
+    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """Runs a statement over all rows that were added; its result is read through a cursor of its own."""
         for table in self._held:
             self._write(table)
-        self._connection.execute(sql)
+        return self._connection.cursor().execute(sql)
 
     def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, read as they are needed."""
-        for table in self._held:
-            self._write(table)
-        result = self._connection.cursor().execute(sql)
+        result = self.execute(sql)
         while rows := result.fetchmany(BATCH):
             yield from rows
 
-    def row(self, sql: str) -> tuple[Any, ...]:
-        """The first row of a query."""
-        return next(self.rows(sql))
+    def record(self, sql: str) -> dict[str, Any]:
+        """The first row of a query, by column."""
+        result = self.execute(sql)
+        (row,) = result.fetchmany(1)
+        return dict(zip((name for name, *_ in result.description), row, strict=True))
 
     def value(self, sql: str) -> Any:
         """The first value of the first row of a query."""
-        return self.row(sql)[0]
+        return next(self.rows(sql))[0]
 
     def summary(self, expression: str, source: str) -> Summary | None:
         """The distribution of a number over the rows of `source` (a table, with or without WHERE) where it is not null;
         None where there is no such row."""
-        found = self.row(
+        (found,) = self.rows(
             f"WITH counts AS (SELECT {expression} AS x, count(*) AS n FROM {source} GROUP BY x), "
             "reached AS (SELECT x, n, sum(n) OVER (ORDER BY x) / sum(n) OVER () AS share FROM counts "
             "WHERE x IS NOT NULL) SELECT sum(n)::BIGINT, sum(x * n) / sum(n), min(x), min(x) FILTER (share >= 0.05), "
@@ -92,16 +92,12 @@ class Database:
         )
         return None if found[0] is None else Summary(found[0], *map(float, found[1:]))
 
-    def close(self) -> None:
-        """Removes everything."""
-        self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def __enter__(self) -> Database:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        self._connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write(self, table: str) -> None:
         held = self._held[table]

@@ -10,25 +10,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import chain, groupby
+from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from rich.progress import track
 
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.rows import Row, read_rows
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.hashing import content_id, fraction
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.output import (
-    LISTS_PER_SHARD,
-    Track,
-    Written,
-    fingerprint,
-    finished,
-    one_line,
-    untracked,
-    write_part,
-)
+from crossjem_pl.prepare.output import LISTS_PER_SHARD, NoLists, Written, fingerprint, one_line, write_part
 
 __all__ = ["COLUMNS", "LogOptions", "prepare_log"]
 
@@ -37,31 +33,38 @@ COLUMNS = {
     "query_id": False, "keyword_id": False,
 }  # fmt: skip
 """Standard names of the columns, and whether a log must have them."""
-OF_PART = {"lists_without_positive": "lists without a good click (kept)"}
-OF_LOG = {
+KEPT = {"lists_without_positive": "lists without a good click (kept)"}
+SENTENCES = {
+    **KEPT,
     "unclicked_lists": "queries left out, they have no good click",
     "short_lists": "queries left out, they have fewer keywords than min_items",
     "rows": "rows with a query and a keyword",
     "blank_rows": "rows left out, their query or keyword is blank",
     "repeated_rows": "rows repeat a query and keyword and were gathered",
+    "different_scores": "queries and keywords have several scores, their mean was taken",
     "bad_clicks": "clicks were not good ones",
 }
-SENTENCES = {**OF_PART, **OF_LOG}
+"""What the account of train tells, of the whole log."""
 _FLAGS = {
     **dict.fromkeys(("1", "true", "t", "yes", "y"), True),
     **dict.fromkeys(("0", "false", "f", "no", "n"), False),
 }
 _EVENTS = (
-    "source INT, number BIGINT, query_id VARCHAR, query VARCHAR, keyword_id VARCHAR, keyword VARCHAR, good BOOL, "
+    "source VARCHAR, number BIGINT, query_id VARCHAR, query VARCHAR, keyword_id VARCHAR, keyword VARCHAR, good BOOL, "
     "score DOUBLE, place DOUBLE, split VARCHAR"
 )
 # The sum of sorted scores does not depend on the order of the rows. All lists come out in the order of a hash of their
 # query ids, so that neighbours in a shard have nothing to do with each other.
 _PAIRS = """
 CREATE TABLE pairs AS SELECT split, place, query_id, keyword_id, min(query) AS query, min(keyword) AS keyword,
-    count(*) FILTER (good) AS good, count(score) AS scored,
+    count(*) FILTER (good) AS good, max(score) > min(score) AS different,
     list_sum(list_sort(list(score) FILTER (score IS NOT NULL))) / count(score) AS score
     FROM events GROUP BY split, place, query_id, keyword_id
+"""
+# ids that have two texts, with both and the rows that they are in
+_TWO_TEXTS = """
+SELECT min({name}), arg_min(source || ' ' || number, {name}), max({name}), arg_max(source || ' ' || number, {name})
+    FROM events GROUP BY {ids} HAVING min({name}) <> max({name}) LIMIT 1
 """
 
 
@@ -75,7 +78,6 @@ class LogOptions:
         missing_dwell: what a click is of which neither a quick back nor a dwell time is known.
         any_click: every click is good.
         min_good_clicks: good clicks that a (query, keyword) needs for label 1.
-        scores: "agree": the teacher scores of a (query, keyword) must be equal; "mean": their mean counts.
         min_items: queries with fewer keywords are left out.
         require_click: queries without a good click are left out.
         dev_fraction: share of the queries for dev.
@@ -92,7 +94,6 @@ class LogOptions:
     missing_dwell: Literal["error", "good", "bad"] = "error"
     any_click: bool = False
     min_good_clicks: int = 1
-    scores: Literal["agree", "mean"] = "agree"
     min_items: int = 2
     require_click: bool = False
     dev_fraction: float = 0.01
@@ -101,24 +102,20 @@ class LogOptions:
     lists_per_shard: int = LISTS_PER_SHARD
 
     def __post_init__(self) -> None:
-        for name in ("min_good_clicks", "min_items", "lists_per_shard"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if min(self.min_good_clicks, self.min_items, self.lists_per_shard) < 1:
+            raise ValueError("min_good_clicks, min_items and lists_per_shard must be at least 1")
         if min(self.dev_fraction, self.test_fraction) < 0 or not self.dev_fraction + self.test_fraction < 1:
             raise ValueError(
-                "dev_fraction and test_fraction must be at least 0 and leave something for training, got "
-                f"{self.dev_fraction:g} and {self.test_fraction:g}"
+                "dev_fraction and test_fraction must be at least 0 and leave something for training"
             )
         if self.min_dwell < 0 or not math.isfinite(self.min_dwell):
             raise ValueError(f"min_dwell must be a number of seconds, got {self.min_dwell:g}")
 
 
-def prepare_log(
-    files: Sequence[Path], out: Path, options: LogOptions | None = None, *, track: Track = untracked
-) -> list[Written]:
+def prepare_log(files: Sequence[Path], out: Path, options: LogOptions | None = None) -> list[Written]:
     """Writes `out/train.parquet/`, `out/dev.parquet/`, `out/test.parquet/` and returns an account of each.
 
-    A keyword's label is 1 if it has `min_good_clicks` good clicks for the query, else 0. Its score is the
+    A keyword's label is 1 if it has `min_good_clicks` good clicks for the query, else 0. Its score is the mean of the
     teacher's, if the log has such a column; a list has scores for all of its keywords or the log is refused.
     Keywords stand in the order of their ids, which tells nothing of the labels. Which split a query goes to
     depends on its text without regard to case, so no text is in two splits.
@@ -127,7 +124,6 @@ def prepare_log(
         files: tables with the same columns (`read_rows`), or folders of them.
         out: folder to fill; a finished one of the same files and options is left as it is.
         options: see `LogOptions`.
-        track: shows progress.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -135,79 +131,64 @@ def prepare_log(
             be made; or the folder holds something else.
     """
     options = LogOptions() if options is None else options
-    if not files:
-        raise ValueError("no log files were given")
-    if len({file.resolve() for file in files}) != len(files):
-        raise ValueError(f"a log file was given twice: {', '.join(map(str, files))}")
+    if not files or len({file.resolve() for file in files}) != len(files):
+        raise ValueError(f"log files must be different and at least one, got {', '.join(map(str, files))}")
     columns, not_carried = _columns(files, options)
     made_of = {"command": "log", **asdict(options), "files": [fingerprint(file) for file in files]}
-    # train is written last: where it is complete, the others are
-    before = {name: finished(out, name, made_of, OF_PART) for name in ("train", "dev", "test")}
-    parts = [part for part in before.values() if part is not None]
-    if before["train"] is None:
-        parts = _prepare(files, columns, out, options, made_of, track)
-    total = sum((Counter(part.counts) for part in parts), Counter())
-    remark = f"columns not carried: {', '.join(not_carried)}" if not_carried else ""
-    return [*parts, Written(out, total, OF_LOG, remark)]
+    names, train = ["test", "dev", "train"], Manifest.read(out / "train.parquet")
+    if train is not None and train.complete:  # it is written last
+        names = [name for name in names if (out / f"{name}.parquet").exists()]
+    log = Counter(not_carried=len(not_carried))
+    sentences = {**SENTENCES, "not_carried": f"columns not carried: {', '.join(not_carried)}"}
+    parts = []
+    with ExitStack() as stack:
 
+        @cache
+        def database() -> Database:
+            out.mkdir(parents=True, exist_ok=True)
+            events = stack.enter_context(Database({"events": _EVENTS}, out))
+            _read(files, columns, options, events, log)
+            return events
 
-def _prepare(
-    files: Sequence[Path],
-    columns: Mapping[str, str],
-    out: Path,
-    options: LogOptions,
-    made_of: Mapping[str, Any],
-    track: Track,
-) -> list[Written]:
-    out.mkdir(parents=True, exist_ok=True)
-    log: Counter[str] = Counter()
-    parts: list[Written] = []
-    with Database({"events": _EVENTS}, out) as database:
-        sources = _read(files, columns, options, database, log, track)
-        _check(database, sources, columns, options)
-        database.execute(_PAIRS)
-        _check_scores(database, sources)
-        log["repeated_rows"] = log["rows"] - database.value("SELECT count(*) FROM pairs")
-        for name in ("test", "dev", "train"):
-            lists = iter(track(_lists(database, name, options, log), name, None))
-            first = next(lists, None)
-            if first is None and name != "train":
-                continue
-            counts = log if name == "train" else Counter[str]()
-            some = lists if first is None else chain([first], lists)
-            told = SENTENCES if first is None else OF_PART
-            parts.insert(0, write_part(out, name, made_of, some, counts, told, options.lists_per_shard))
-    return parts
+        def make(name: str, counts: Counter[str]) -> Iterator[RankingList]:
+            yield from _lists(database(), name, options, log)
+            if name == "train":
+                counts.update(log)
+
+        for name in names:
+            told = sentences if name == "train" else KEPT
+            try:
+                parts.append(
+                    write_part(out, name, made_of, partial(make, name), told, options.lists_per_shard)
+                )
+            except NoLists:
+                if name == "train":
+                    raise
+    return parts[::-1]
 
 
 def _columns(files: Sequence[Path], options: LogOptions) -> tuple[dict[str, str], list[str]]:
     """The columns that the log has by their standard names, and those that are not carried.
 
     Raises:
-        ValueError: names the file and the column that is missing, named twice, or not in the other files.
+        ValueError: names the file and the column that is missing or not in the other files.
     """
     columns: dict[str, str] = {}
     not_carried: dict[str, None] = {}
     for file in files:
         present = next(read_rows(file)).columns
-        of_file = {}
-        for standard, required in COLUMNS.items():
-            name = options.columns.get(standard, standard)
-            if name in present:
-                of_file[standard] = name
-            elif required or standard in options.columns:
+        names = {standard: options.columns.get(standard, standard) for standard in COLUMNS}
+        for standard, name in names.items():
+            if name not in present and (COLUMNS[standard] or standard in options.columns):
                 raise ValueError(
                     f"{file}: no column {name!r} for the {standard}; found: {', '.join(present)}"
                 )
-        names = list(of_file.values())
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"{file}: column {twice!r} is named for two things")
+        of_file = {standard: name for standard, name in names.items() if name in present}
         if columns and of_file != columns:
             differing = ", ".join(sorted(of_file.keys() ^ columns.keys()))
             raise ValueError(f"{file}: other columns than in {files[0]} ({differing} in one of them)")
         columns = of_file
-        not_carried.update(dict.fromkeys(name for name in present if name not in names))
+        not_carried.update(dict.fromkeys(name for name in present if name not in of_file.values()))
     if not {"dwell", "quick_back"} & columns.keys() and not options.any_click:
         raise ValueError(
             f"{files[0]}: the log has neither a dwell nor a quick_back column, which tell good clicks from "
@@ -222,16 +203,18 @@ def _read(
     options: LogOptions,
     database: Database,
     counts: Counter[str],
-    track: Track,
-) -> list[str]:
-    """Fills the table `events`; returns the sources that its rows number."""
-    sources: dict[str, int] = {}
+) -> None:
+    """Fills the tables `events` and `pairs`.
+
+    Raises:
+        ValueError: names file, line and field; both rows where one id has two texts.
+    """
     absent = COLUMNS.keys() - columns.keys()
-    counts["rows"] = 0
-    for row in track((row for file in files for row in read_rows(file)), "rows", None):
-        if not absent.isdisjoint(row.values):
-            late = min(absent.intersection(row.values))
-            raise row.error(late, "rows before have no such column; the first row of each file must have it")
+    for row in track((row for file in files for row in read_rows(file)), "rows"):
+        if late := absent.intersection(row.values):
+            raise row.error(
+                min(late), "rows before have no such column; the first row of each file must have it"
+            )
         query, keyword = (
             one_line(row.text(columns[name])) if _given(row, columns[name]) else ""
             for name in ("query", "keyword")
@@ -247,84 +230,47 @@ def _read(
             row.identifier(columns[name]).strip() if name in columns else content_id(text)
             for name, text in (("query_id", query), ("keyword_id", keyword))
         )
-        place = fraction(query.casefold(), f"split {options.seed}")
+        share = fraction(query.casefold(), f"split {options.seed}")
         dev = options.test_fraction + options.dev_fraction
-        split = "test" if place < options.test_fraction else "dev" if place < dev else "train"
-        source = sources.setdefault(f"{row.path}, {row.unit}", len(sources))
-        order = fraction(query_id, "order")
+        split = "test" if share < options.test_fraction else "dev" if share < dev else "train"
+        source, order = f"{row.path}, {row.unit}", fraction(query_id, "order")
         database.add(
             "events", source, row.number, query_id, query, keyword_id, keyword, good, score, order, split
         )
-    return list(sources)
-
-
-def _check(
-    database: Database, sources: Sequence[str], columns: Mapping[str, str], options: LogOptions
-) -> None:
-    """Refuses rows that contradict each other.
-
-    Raises:
-        ValueError: names both rows where one id has two texts, or one pair two scores that should agree.
-    """
-    checks = [("query_id", "query_id", "query"), ("keyword_id", "query_id, keyword_id", "keyword")]
-    if options.scores == "agree":
-        checks.append(("score", "query_id, keyword_id", "score"))
-    for name, ids, value in checks:
-        if name not in columns:
-            continue
-        found = database.rows(
-            f"SELECT source, number, query_id, keyword_id, query, keyword, {value}, first_value({value}) OVER w, "
-            f"first_value(source) OVER w, first_value(number) OVER w FROM events SEMI JOIN (SELECT {ids} FROM events "
-            f"GROUP BY {ids} HAVING min({value}) <> max({value})) USING ({ids}) WHERE {value} IS NOT NULL "
-            f"WINDOW w AS (PARTITION BY {ids} ORDER BY source, number) "
-            f"QUALIFY {value} <> first_value({value}) OVER w ORDER BY source, number LIMIT 1"
-        )
-        for source, number, query_id, keyword_id, query, keyword, this, other, *first in found:
-            where = f"{sources[source]} {number}, field {columns[name]!r}"
-            before = f"{sources[first[0]]} {first[1]}"
-            if name == "score":
-                raise ValueError(
-                    f"{where}: query {query!r} and keyword {keyword!r} have the score {this:g}, and {other:g} in "
-                    f"another row ({before}); take their mean with --scores mean"
-                )
-            identifier = query_id if name == "query_id" else keyword_id
-            raise ValueError(f"{where}: id {identifier!r} is of {this!r}, and of {other!r} in {before}")
-
-
-def _check_scores(database: Database, sources: Sequence[str]) -> None:
-    """Refuses queries of which some keywords have a score and others not.
-
-    Raises:
-        ValueError: names the row.
-    """
-    for source, number, query, keyword in database.rows(
-        "SELECT source, number, query, keyword FROM events SEMI JOIN (SELECT query_id, keyword_id FROM pairs WHERE "
-        "scored = 0 AND query_id IN (SELECT query_id FROM pairs WHERE scored > 0)) USING (query_id, keyword_id) "
-        "ORDER BY source, number LIMIT 1"
-    ):
-        raise ValueError(
-            f"{sources[source]} {number}, field 'score': keyword {keyword!r} of query {query!r} has no score in any "
-            "row, other keywords of the query have one"
-        )
+    for name, ids in (("query", "query_id"), ("keyword", "query_id, keyword_id")):
+        for text, where, other, before in database.rows(_TWO_TEXTS.format(name=name, ids=ids)):
+            raise ValueError(f"{where} and {before}: one id for the {name} {text!r} and for {other!r}")
+    database.execute(_PAIRS)
+    pairs, different = next(database.rows("SELECT count(*), count(*) FILTER (different) FROM pairs"))
+    counts.update(repeated_rows=counts["rows"] - pairs, different_scores=different)
 
 
 def _lists(
     database: Database, split: str, options: LogOptions, counts: Counter[str]
 ) -> Iterator[RankingList]:
-    """The lists of a split, in the order of a hash of their ids."""
+    """The lists of a split, in the order of a hash of their ids.
+
+    Raises:
+        ValueError: names a keyword without a score, where others of its query have one.
+    """
     pairs = database.rows(
         "SELECT query_id, query, keyword_id, keyword, good, score FROM pairs "
         f"WHERE split = '{split}' ORDER BY place, query_id, keyword_id"
     )
-    for (query_id, query), group in groupby(pairs, key=lambda pair: pair[:2]):
+    for (query_id, query), group in groupby(track(pairs, split), key=lambda pair: pair[:2]):
         ids, keywords, good, scores = zip(*(pair[2:] for pair in group), strict=True)
         labels = tuple(float(clicks >= options.min_good_clicks) for clicks in good)
+        scored = any(score is not None for score in scores)
+        if scored and None in scores:
+            keyword = keywords[scores.index(None)]
+            raise ValueError(
+                f"query {query!r}: its keyword {keyword!r} has no score in any row, others have one"
+            )
         if len(ids) < options.min_items:
             counts["short_lists"] += 1
         elif options.require_click and not any(labels):
             counts["unclicked_lists"] += 1
         else:
-            scored = scores[0] is not None
             yield RankingList(query_id, query, ids, keywords, labels, scores if scored else None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,16 +17,8 @@ from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
 from crossjem_pl.prepare.output import one_line
 
-__all__ = [
-    "Kind",
-    "TitleStore",
-    "load",
-    "official_candidates",
-    "read_candidates",
-    "read_documents",
-    "records",
-    "run_files",
-]
+__all__ = ["Kind", "build_titles", "load", "official_candidates", "open_titles", "read_candidates", "read_documents",
+           "records", "run_files", "titles_of"]  # fmt: skip
 
 Kind = Literal["docs", "queries", "qrels", "scoreddocs"]
 # what its readers raise for missing, damaged and malformed files; UnboundLocalError is how its reader of runs
@@ -73,32 +66,26 @@ def records(dataset_id: str, kind: Kind) -> Iterator[Any]:
     except _ERRORS as error:
         raise ValueError(
             f"{dataset_id}: cannot read the {_NAMES[kind]} (after {number} records: "
-            f"{type(error).__name__}: {error}). {_remedy(dataset_id, dataset, kind)}"
+            f"{type(error).__name__}: {error}). {_remedy(dataset_id, kind)}"
         ) from error
 
 
-def _remedy(dataset_id: str, dataset: Any, kind: Kind) -> str:
+def _remedy(dataset_id: str, kind: Kind) -> str:
     """Which file is meant, and where ir_datasets looks for it before it downloads."""
     import ir_datasets
 
     base, _, part = dataset_id.partition("/")
     key = kind if kind == "docs" else f"{part.removesuffix('/judged')}/{kind}"
     entry = ir_datasets.util.DownloadConfig.contents().get(base, {}).get(key)
-    if entry is not None and "url" in entry and "cache_path" in entry:
-        path = ir_datasets.util.home_path() / base / entry["cache_path"]
-        size = entry.get("size_hint", 0) / 1e6
-        return (
-            f"Without a connection, download {entry['url']} ({size:,.1f} MB, MD5 {entry['expected_md5']}) "
-            f"elsewhere and put it at {path}; if a damaged file is there, remove it. The environment variable "
-            "IR_DATASETS_HOME moves that folder."
-        )
-    path_of = getattr(getattr(dataset, f"{kind}_handler")(), f"{kind}_path", None)
-    if path_of is None:
+    if entry is None or not {"url", "cache_path"} <= entry.keys():
         return f"See https://ir-datasets.com for the files of {base!r}."
-    try:
-        return f"The file is {path_of()}."
-    except _ERRORS as error:
-        return f"The file is missing ({error})."
+    path = ir_datasets.util.home_path() / base / entry["cache_path"]
+    size = entry.get("size_hint", 0) / 1e6
+    return (
+        f"Without a connection, download {entry['url']} ({size:,.1f} MB, MD5 {entry['expected_md5']}) elsewhere and "
+        f"put it at {path}; if a damaged file is there, remove it. The environment variable IR_DATASETS_HOME moves "
+        "that folder."
+    )
 
 
 def official_candidates(dataset_id: str) -> Iterator[tuple[str, list[str]]]:
@@ -111,12 +98,8 @@ def official_candidates(dataset_id: str) -> Iterator[tuple[str, list[str]]]:
         (f"{dataset_id} scoreddocs, record {number}", record.query_id, record.doc_id, record.score)
         for number, record in enumerate(records(dataset_id, "scoreddocs"), 1)
     )
-    empty = True
     for query_id, scores in group_by_query(entries):
-        empty = False
         yield query_id, ranked(scores)
-    if empty:
-        raise ValueError(f"{dataset_id} scoreddocs: there are no candidates")
 
 
 def run_files(path: Path) -> list[Path]:
@@ -192,74 +175,51 @@ def read_documents(path: Path) -> Iterator[tuple[str, str]]:
         yield fields[0].strip(), fields[2]
 
 
-class TitleStore:
-    """Titles by document id in an SQLite file, whose B-tree takes ids in any order in flat memory.
+def build_titles(path: Path, source: str, documents: Iterable[tuple[str, str | None]]) -> None:
+    """Writes (id, title) pairs to an SQLite file, whose B-tree takes ids in any order in flat memory.
 
-    Args:
-        path: a file that `build` wrote.
-        collection: the name that it was built for.
+    It appears whole or not at all; blank titles are kept as "".
 
     Raises:
-        ValueError: no such store, or one of another collection.
+        ValueError: an id that occurs twice, or no documents.
     """
-
-    def __init__(self, path: Path, collection: str) -> None:
-        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    rows = ((identifier, one_line(title or "")) for identifier, title in documents)
+    with replacing_path(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
+        # a cut-off build is thrown away, so it needs no journal and no waiting for the disk
+        connection.executescript(
+            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; "
+            "CREATE TABLE titles (id TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID; "
+            "CREATE TABLE source (name TEXT NOT NULL)"
+        )
         try:
-            ((before,),) = self._connection.execute("SELECT name FROM collection")
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise ValueError(f"{path}: not a store of titles ({error}); remove it to build it anew") from None
-        if before != collection:
-            self.close()
-            raise ValueError(
-                f"{path}: holds the titles of {before!r}, not of {collection!r}; choose another folder, or remove it"
-            )
+            count = connection.executemany("INSERT INTO titles VALUES (?, ?)", rows).rowcount
+        except sqlite3.IntegrityError:
+            raise ValueError(f"{source}: a document id occurs twice") from None
+        if count < 1:
+            raise ValueError(f"{source}: the collection has no documents")
+        connection.execute("INSERT INTO source VALUES (?)", (source,))
+        connection.commit()
 
-    @staticmethod
-    def build(path: Path, collection: str, documents: Iterable[tuple[str, str | None]]) -> None:
-        """Writes the store from (id, title) pairs; it appears whole or not at all. Blank titles are kept as "".
 
-        Raises:
-            ValueError: an id that occurs twice, or no documents.
-        """
-        count = 0
+def open_titles(path: Path, source: str) -> sqlite3.Connection:
+    """The file that `build_titles` wrote.
 
-        def rows() -> Iterator[tuple[str, str]]:
-            nonlocal count
-            for count, (identifier, title) in enumerate(documents, 1):  # noqa: B007
-                yield identifier, one_line(title or "")
+    Raises:
+        ValueError: it is of another source.
+    """
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    ((before,),) = connection.execute("SELECT name FROM source")
+    if before != source:
+        connection.close()
+        raise ValueError(f"{path}: holds the titles of {before!r}, not of {source!r}; choose another folder")
+    return connection
 
-        with replacing_path(path) as temporary:
-            connection = sqlite3.connect(temporary)
-            try:
-                # a cut-off build is thrown away, so it needs no journal and no waiting for the disk
-                connection.executescript(
-                    "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; "
-                    "CREATE TABLE titles (id TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID; "
-                    "CREATE TABLE collection (name TEXT NOT NULL)"
-                )
-                connection.executemany("INSERT INTO titles VALUES (?, ?)", rows())
-                connection.execute("INSERT INTO collection VALUES (?)", (collection,))
-                connection.commit()
-            except sqlite3.IntegrityError:
-                raise ValueError(f"{collection}: the id of document {count} occurs before") from None
-            finally:
-                connection.close()
-            if not count:
-                raise ValueError(f"{collection}: the collection has no documents")
 
-    def get(self, ids: Sequence[str]) -> dict[str, str]:
-        """Titles of the ids that the collection has; "" where the title is blank."""
-        titles: dict[str, str] = {}
-        for start in range(0, len(ids), 500):
-            some = ids[start : start + 500]
-            marks = ",".join("?" * len(some))
-            titles.update(
-                self._connection.execute(f"SELECT id, title FROM titles WHERE id IN ({marks})", some)
-            )
-        return titles
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._connection.close()
+def titles_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Titles of the ids that the collection has; "" where the title is blank."""
+    titles: dict[str, str] = {}
+    for start in range(0, len(ids), 500):
+        some = ids[start : start + 500]
+        marks = ",".join("?" * len(some))
+        titles.update(connection.execute(f"SELECT id, title FROM titles WHERE id IN ({marks})", some))
+    return titles

@@ -8,31 +8,27 @@ ir_datasets (`msmarco-document`), HDCT's candidates from its run files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
+
+from rich.progress import track
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.collection import (
-    TitleStore,
+    build_titles,
     load,
     official_candidates,
+    open_titles,
     read_candidates,
     read_documents,
     records,
     run_files,
+    titles_of,
 )
-from crossjem_pl.prepare.output import (
-    LISTS_PER_SHARD,
-    Track,
-    Written,
-    fingerprint,
-    finished,
-    one_line,
-    untracked,
-    write_part,
-)
+from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
 
 __all__ = ["PARTS", "TITLES", "prepare_titles"]
 
@@ -55,25 +51,9 @@ SENTENCES = {
     "queries_without_candidates": "queries of the part have no candidates and are in no list",
     "cut_items": "candidates left out below the depth",
     "added_positives": "relevant items added that the first stage had not found",
-    "positives_blank": "judged relevant items not added, their title is blank or the document unknown",
     "positives_outside": "judged relevant items in no list: metrics over the lists cannot miss them",
     "judged_unknown_queries": "judgements of queries that the part does not have",
-    "judged_unknown_documents": "judgements of documents that the collection does not have",
-    "repeated_judgements": "judgements that repeat an earlier one with the same grade",
 }
-Candidates = Iterable[tuple[str, Sequence[str]]]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What a part is made from."""
-
-    queries: Mapping[str, str]
-    grades: Mapping[str, Mapping[str, int]]
-    store: TitleStore
-    depth: int | None
-    add_positives: bool
-    counts: Counter[str]
 
 
 def prepare_titles(
@@ -87,7 +67,6 @@ def prepare_titles(
     dev_depth: int | None = None,
     add_positives: bool = False,
     lists_per_shard: int = LISTS_PER_SHARD,
-    track: Track = untracked,
 ) -> Iterator[Written]:
     """Writes `out/PART.parquet/` for each part, in flat memory, and yields an account of each.
 
@@ -108,14 +87,13 @@ def prepare_titles(
         dev_depth: candidates of a query of the other parts; None keeps all.
         add_positives: put relevant items that the first stage missed at the end of the training lists.
         lists_per_shard: lists in a shard.
-        track: shows progress.
 
     Raises:
         FileNotFoundError: a run does not exist.
         ValueError: arguments that do not go together; a folder made with other options; and what reading the
             dataset and the runs refuses.
     """
-    runs = dict(runs or {})
+    runs = runs or {}
     for name, value in (("depth", depth), ("dev_depth", dev_depth), ("lists_per_shard", lists_per_shard)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
@@ -136,99 +114,97 @@ def prepare_titles(
             load(dataset_id, "scoreddocs")
 
     for part, dataset_id in ids.items():
-        training, name = part == "train", part.replace("/", "-")
+        options = {
+            "depth": depth if part == "train" else dev_depth,
+            "add_positives": add_positives and part == "train",
+        }
         made_of = {
             "command": "msmarco-titles",
             "dataset": dataset_id,
             "candidates": fingerprint(runs[part]) if part in runs else "official",
-            "depth": depth if training else dev_depth,
-            "add_positives": add_positives and training,
+            **options,
             "lists_per_shard": lists_per_shard,
         }
-        before = finished(out, name, made_of, SENTENCES)
-        if before is not None:
-            yield before
-            continue
-        with closing(_titles(out / TITLES, dataset, documents, track)) as store:
-            candidates: Candidates = (
-                read_candidates(runs[part]) if part in runs else official_candidates(dataset_id)
-            )
-            counts: Counter[str] = Counter()
-            queries = {record.query_id: one_line(record.text) for record in records(dataset_id, "queries")}
-            grades = _grades(dataset_id, queries, store, counts)
-            of_part = _Part(
-                queries, grades, store, depth if training else dev_depth, add_positives and training, counts
-            )
-            lists = _lists(track(candidates, name, len(queries)), of_part)
-            yield write_part(out, name, made_of, lists, counts, SENTENCES, lists_per_shard)
+        titles = partial(_titles, out / TITLES, dataset, documents)
+        make = partial(_lists, dataset_id, runs.get(part), titles, **options)
+        yield write_part(out, part.replace("/", "-"), made_of, make, SENTENCES, lists_per_shard)
 
 
-def _titles(path: Path, dataset: str, documents: Path | None, track: Track) -> TitleStore:
+def _titles(path: Path, dataset: str, documents: Path | None) -> Connection:
+    """The titles of the collection, written if they are not there."""
     source = fingerprint(documents) if documents else dataset
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         if documents is not None:
-            titles: Iterable[tuple[str, str | None]] = track(read_documents(documents), "titles", None)
+            build_titles(path, source, track(read_documents(documents), "titles"))
+        elif "title" not in load(dataset, "docs").docs_cls()._fields:
+            raise ValueError(f"dataset {dataset!r}: its documents have no field 'title'")
         else:
-            collection = load(dataset, "docs")
-            if "title" not in collection.docs_cls()._fields:
-                raise ValueError(f"dataset {dataset!r}: its documents have no field 'title'")
-            total = collection.metadata().get("docs", {}).get("count")
-            found = track(records(dataset, "docs"), "titles", total)
-            titles = ((document.doc_id, document.title) for document in found)
-        TitleStore.build(path, source, titles)
-    return TitleStore(path, source)
+            found = track(records(dataset, "docs"), "titles")
+            build_titles(path, source, ((document.doc_id, document.title) for document in found))
+    return open_titles(path, source)
 
 
-def _lists(candidates: Candidates, part: _Part) -> Iterator[RankingList]:
-    counts, with_candidates = part.counts, 0
-    for query_id, item_ids in candidates:
-        query = part.queries.get(query_id)
-        if query is None:
-            counts["unknown_queries"] += 1
-            continue
-        with_candidates += 1
-        if not query:
-            counts["blank_queries"] += 1
-            continue
-        chosen = _choose(item_ids, part)
-        grades = part.grades.get(query_id, {})
-        if part.add_positives:
-            missed = [item for item, grade in grades.items() if grade > 0 and item not in chosen]
-            titles = part.store.get(missed)
-            added = {item: titles[item] for item in missed if titles.get(item)}
-            counts.update(added_positives=len(added), positives_blank=len(missed) - len(added))
-            chosen.update(added)
-        if not chosen:
-            counts["empty_lists"] += 1
-            continue
-        labels = tuple(float(grades.get(item, 0)) for item in chosen)
-        yield RankingList(query_id, query, tuple(chosen), tuple(chosen.values()), labels)
-        counts["positives_outside"] -= sum(label > 0 for label in labels)
-    counts["queries_without_candidates"] = len(part.queries) - with_candidates
-    counts["positives_outside"] += sum(
-        grade > 0 for of_query in part.grades.values() for grade in of_query.values()
+def _lists(
+    dataset_id: str,
+    run: Path | None,
+    open_store: Callable[[], Connection],
+    counts: Counter[str],
+    *,
+    depth: int | None,
+    add_positives: bool,
+) -> Iterator[RankingList]:
+    """The lists of a part, in the order of its candidates."""
+    store = open_store()
+    queries = {record.query_id: one_line(record.text) for record in records(dataset_id, "queries")}
+    all_grades = _grades(dataset_id, queries, counts)
+    counts["queries_without_candidates"] = len(queries)
+    counts["positives_outside"] = sum(
+        grade > 0 for grades in all_grades.values() for grade in grades.values()
     )
+    candidates = official_candidates(dataset_id) if run is None else read_candidates(run)
+    with closing(store):
+        for query_id, item_ids in track(candidates, dataset_id, len(queries)):
+            query, grades = queries.get(query_id), all_grades.get(query_id, {})
+            if query is None:
+                counts["unknown_queries"] += 1
+                continue
+            counts["queries_without_candidates"] -= 1
+            if not query:
+                counts["blank_queries"] += 1
+                continue
+            chosen = _choose(item_ids, depth, store, counts)
+            if add_positives:
+                missed = [item for item, grade in grades.items() if grade > 0 and item not in chosen]
+                added = {item: title for item, title in titles_of(store, missed).items() if title}
+                counts["added_positives"] += len(added)
+                chosen.update((item, added[item]) for item in missed if item in added)
+            if not chosen:
+                counts["empty_lists"] += 1
+                continue
+            labels = tuple(float(grades.get(item, 0)) for item in chosen)
+            counts["positives_outside"] -= sum(label > 0 for label in labels)
+            yield RankingList(query_id, query, tuple(chosen), tuple(chosen.values()), labels)
 
 
-def _choose(items: Sequence[str], part: _Part) -> dict[str, str]:
+def _choose(
+    items: Sequence[str], depth: int | None, store: Connection, counts: Counter[str]
+) -> dict[str, str]:
     """The best `depth` candidates that have a title, with their titles."""
     chosen: dict[str, str] = {}
     at = 0
-    while at < len(items) and (part.depth is None or len(chosen) < part.depth):
-        wanted = len(items) if part.depth is None else part.depth - len(chosen)
-        block = items[at : at + wanted]
+    while at < len(items) and (depth is None or len(chosen) < depth):
+        block = items[at : None if depth is None else at + depth - len(chosen)]
         at += len(block)
-        titles = part.store.get(block)
+        titles = titles_of(store, block)
         chosen.update((item, titles[item]) for item in block if titles.get(item))
         blank = sum(not title for title in titles.values())
-        part.counts.update(unknown_documents=len(block) - len(titles), blank_titles=blank)
-    part.counts["cut_items"] += len(items) - at
+        counts.update(unknown_documents=len(block) - len(titles), blank_titles=blank)
+    counts["cut_items"] += len(items) - at
     return chosen
 
 
-def _grades(
-    dataset_id: str, queries: Mapping[str, str], store: TitleStore, counts: Counter[str]
-) -> dict[str, dict[str, int]]:
+def _grades(dataset_id: str, queries: Mapping[str, str], counts: Counter[str]) -> dict[str, dict[str, int]]:
     """Judgements of the part's queries by query and document, in their stored order.
 
     Raises:
@@ -239,15 +215,10 @@ def _grades(
         if record.query_id not in queries:
             counts["judged_unknown_queries"] += 1
             continue
-        of_query = grades.setdefault(record.query_id, {})
-        counts["repeated_judgements"] += record.doc_id in of_query
-        before = of_query.setdefault(record.doc_id, record.relevance)
+        before = grades.setdefault(record.query_id, {}).setdefault(record.doc_id, record.relevance)
         if before != record.relevance:
             raise ValueError(
                 f"{dataset_id}: the judgements give query {record.query_id!r} and document "
                 f"{record.doc_id!r} the grades {before} and {record.relevance}"
             )
-    judged = [document for of_query in grades.values() for document in of_query]
-    known = store.get(list(dict.fromkeys(judged)))
-    counts["judged_unknown_documents"] = sum(document not in known for document in judged)
     return grades

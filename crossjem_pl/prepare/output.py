@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from crossjem_pl.data.shards import Manifest, ShardWriter
 from crossjem_pl.hashing import fraction
@@ -15,30 +16,15 @@ from crossjem_pl.lists import RankingList
 
 __all__ = [
     "LISTS_PER_SHARD",
-    "Track",
     "Written",
     "fingerprint",
-    "finished",
     "judged_list",
     "one_line",
-    "untracked",
     "write_part",
     "write_splits",
 ]
 
 LISTS_PER_SHARD = 10_000
-T = TypeVar("T")
-
-
-class Track(Protocol):
-    """Passes an iterable through while it shows how far it is; `rich.progress.track` is one."""
-
-    def __call__(self, sequence: Iterable[T], description: str, total: float | None) -> Iterable[T]: ...
-
-
-def untracked(sequence: Iterable[T], description: str, total: float | None) -> Iterable[T]:
-    """A `Track` that shows nothing."""
-    return sequence
 
 
 def one_line(text: str) -> str:
@@ -67,63 +53,63 @@ class Written:
 
     path: Path
     counts: Mapping[str, int]
-    sentences: Mapping[str, str] = field(default_factory=dict)
+    sentences: Mapping[str, str]
     state: str = ""
 
     def __str__(self) -> str:
         lists, items, positives = (self.counts.get(name, 0) for name in ("lists", "items", "positives"))
         remark = f" ({self.state})" if self.state else ""
-        lines = [f"{self.path}{remark}: {lists} lists, {items} items, {positives} of them relevant"]
-        for name, sentence in self.sentences.items():
-            if self.counts.get(name, 0):
-                lines.append(f"  {self.counts[name]} {sentence}")
-        return "\n".join(lines)
+        first = f"{self.path}{remark}: {lists} lists, {items} items, {positives} of them relevant"
+        return "\n  ".join([first, *self.told()])
+
+    def told(self) -> list[str]:
+        """The sentences of the counts above 0."""
+        return [
+            f"{self.counts[name]} {text}" for name, text in self.sentences.items() if self.counts.get(name)
+        ]
 
 
-def finished(
-    out: Path, name: str, options: Mapping[str, Any], sentences: Mapping[str, str]
-) -> Written | None:
-    """The account of a part that was written before with the same options; None if it is not complete.
-
-    Raises:
-        ValueError: the part was made with other options (names one), or by something else.
-    """
-    folder = out / f"{name}.parquet"
-    manifest = Manifest.read(folder)
-    if manifest is None:
-        if folder.exists():
-            raise ValueError(f"{folder}: is there already, but not from this command; remove it")
-        return None
-    manifest.check_options(options)
-    return Written(folder, manifest.counts, sentences, "was complete") if manifest.complete else None
+class NoLists(ValueError):
+    """A part without a list."""
 
 
 def write_part(
     out: Path,
     name: str,
     options: Mapping[str, Any],
-    lists: Iterable[RankingList],
-    counts: Counter[str],
+    make: Callable[[Counter[str]], Iterable[RankingList]],
     sentences: Mapping[str, str],
     lists_per_shard: int = LISTS_PER_SHARD,
 ) -> Written:
-    """Writes lists to `out/NAME.parquet/000000.parquet`, ... in flat memory; readers refuse it until it is complete.
+    """Writes `out/NAME.parquet/000000.parquet`, ... in flat memory; readers refuse the folder until it is complete.
+
+    A complete part of the same options is left as it is, an interrupted one is written again.
 
     Args:
         out: the folder that the command fills.
         name: the part.
         options: what the lists depend on, plain JSON values; kept in the manifest.
-        lists: at least one, each query id once.
-        counts: what was counted on the way; `lists`, `items`, `positives` and `lists_without_positive` are added.
+        make: makes the lists, at least one, each query id once, and counts what it leaves out; `lists`, `items`,
+            `positives` and `lists_without_positive` are counted here.
         sentences: see `Written`.
         lists_per_shard: lists of a shard.
 
     Raises:
-        ValueError: there are no lists (tells what was left out), or the folder is not of these options.
+        NoLists: tells what was left out.
+        ValueError: the folder is not of these options.
     """
+    folder = out / f"{name}.parquet"
+    manifest = Manifest.read(folder)
+    if manifest is not None:
+        manifest.check_options(options)
+        if manifest.complete:
+            return Written(folder, manifest.counts, sentences, "was complete")
+    elif folder.exists():
+        raise ValueError(f"{folder}: is there already, but not from this command; remove it")
+    written = Written(folder, counts := Counter[str](), sentences)
 
     def counted() -> Iterator[RankingList]:
-        for ranking_list in lists:
+        for ranking_list in make(counts):
             positives = sum(label > 0 for label in ranking_list.labels or ())
             counts.update(lists=1, items=len(ranking_list), positives=positives)
             counts["lists_without_positive"] += not positives
@@ -131,10 +117,8 @@ def write_part(
 
     stream = counted()
     first = next(stream, None)
-    folder = out / f"{name}.parquet"
     if first is None:
-        told = "".join(f"; {counts[key]} {text}" for key, text in sentences.items() if counts[key])
-        raise ValueError(f"{folder}: there are no lists to write{told}")
+        raise NoLists("; ".join([f"{folder}: there are no lists to write", *written.told()]))
     for interrupted in folder.glob("*.parquet"):
         interrupted.unlink()
     writer = ShardWriter(folder, options)
@@ -143,7 +127,7 @@ def write_part(
         first = next(stream, None)
     writer.manifest.counts.update(counts)
     writer.close()
-    return Written(folder, counts, sentences)
+    return written
 
 
 def write_splits(
@@ -154,7 +138,7 @@ def write_splits(
     dev_fraction: float,
     sentences: Mapping[str, str],
 ) -> Iterator[Written]:
-    """Writes train, dev and test of a dataset whose lists fit into the memory, those that there are.
+    """Writes train, dev and test of a dataset, those that there are, and yields an account of each.
 
     Args:
         out: the folder to fill.
@@ -165,31 +149,22 @@ def write_splits(
         dev_fraction: dev is this part of train; 0: dev is a split of its own, if there is one.
         sentences: see `Written`.
 
-    Yields:
-        An account of each part.
-
     Raises:
         ValueError: `dev_fraction` is outside [0, 1); otherwise as `write_part`, and what `splits` raise.
     """
     if not 0 <= dev_fraction < 1:
         raise ValueError(f"dev_fraction must be in [0, 1), got {dev_fraction:g}")
+
+    def lists(name: str, counts: Counter[str]) -> Iterator[RankingList]:
+        split = "train" if dev_fraction and name == "dev" else name
+        for key, ranking_list in splits[split](counts if split == name else Counter()):
+            if split != "train" or (fraction(key, "dev") < dev_fraction) == (name == "dev"):
+                yield ranking_list
+
     made_of = {"command": command, "source": source, "dev_fraction": dev_fraction}
-    for split, make in splits.items():
-        names = ("train", "dev") if split == "train" and dev_fraction else (split,)
-        before = [finished(out, name, made_of, sentences) for name in names]
-        if all(before):
-            yield from (part for part in before if part is not None)
-            continue
-        counts: Counter[str] = Counter()
-        lists = list(make(counts))
-        in_dev = [len(names) > 1 and fraction(key, "dev") < dev_fraction for key, _ in lists]
-        for name in names:
-            part = (
-                ranking_list
-                for (_, ranking_list), dev in zip(lists, in_dev, strict=True)
-                if dev == (name != split)
-            )
-            yield write_part(out, name, made_of, part, counts if name == split else Counter(), sentences)
+    for name in ("train", "dev", "test"):
+        if name in splits or (name == "dev" and dev_fraction):
+            yield write_part(out, name, made_of, partial(lists, name), sentences)
 
 
 def judged_list(

@@ -13,30 +13,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from rich.progress import track
+
 from crossjem_pl.data.formats import ListReader
-from crossjem_pl.data.rows import ROW_ENDINGS, Row, column_names, read_rows
+from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.linkso import DEV_FRACTION
-from crossjem_pl.prepare.output import (
-    Track,
-    Written,
-    fingerprint,
-    judged_list,
-    one_line,
-    untracked,
-    write_splits,
-)
+from crossjem_pl.prepare.output import Written, fingerprint, judged_list, one_line, write_splits
 
 __all__ = ["dataset_folder", "prepare_reranking"]
 
 _SPLITS = {"train": "train", "validation": "dev", "valid": "dev", "val": "dev", "dev": "dev", "test": "test"}
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _ROWS = ("query", "positive", "negative")
 SENTENCES = {
     "untitled_queries": "queries left out, they have no text",
@@ -54,31 +47,25 @@ def dataset_folder(name: str) -> Path:
     """The folder `name`, or the downloaded (or cached) files of the dataset repository `name` on the hub.
 
     Raises:
-        FileNotFoundError: `name` is neither a folder nor the form of a repository id.
-        ValueError: the hub cannot be reached or has no such repository; says what to download.
+        ValueError: `name` is no folder, and the hub cannot be reached or has no such repository; says what to download.
     """
     if Path(name).is_dir():
         return Path(name)
-    if Path(name).exists() or not _REPOSITORY.fullmatch(name):
-        raise FileNotFoundError(f"{name}: neither a folder nor the id of a hub dataset (OWNER/NAME)")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
 
+    patterns = [f"*{end}" for end in ROW_ENDINGS]
     try:
-        return Path(
-            snapshot_download(name, repo_type="dataset", allow_patterns=[f"*{end}" for end in ROW_ENDINGS])
-        )
-    except (OSError, HFValidationError) as error:
-        # of the hub's errors, those of the network, of a missing repository and of offline mode are OSErrors
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
+    except (OSError, ValueError) as error:  # the hub's errors are of these types
         raise ValueError(
-            f"hub dataset {name!r} cannot be downloaded ({type(error).__name__}). Download its files from "
-            f"https://huggingface.co/datasets/{name}/tree/main on a machine that reaches the hub, put them in a "
-            "folder, keeping their names, and give that folder in place of the id"
+            f"{name}: neither a folder nor a hub dataset that can be downloaded ({type(error).__name__}). Download its "
+            f"files from https://huggingface.co/datasets/{name}/tree/main on a machine that reaches the hub, put them "
+            "in a folder, keeping their names, and give that folder in place of the id"
         ) from error
 
 
 def prepare_reranking(
-    folder: Path, out: Path, command: str, *, dev_fraction: float | None = None, track: Track = untracked
+    folder: Path, out: Path, command: str, *, dev_fraction: float | None = None
 ) -> Iterator[Written]:
     """Writes `out/train.parquet/`, `dev.parquet/` and `test.parquet/`, those that the source has; yields accounts.
 
@@ -92,7 +79,6 @@ def prepare_reranking(
         command: name of the command, for the manifest.
         dev_fraction: dev is this part of the training queries, by a hash of the text. None: the source's own
             validation split, or `DEV_FRACTION` if there is a train split and no validation split. 0: none.
-        track: shows progress.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -106,13 +92,12 @@ def prepare_reranking(
     elif dev_fraction:
         splits.pop("dev", None)
     source = [fingerprint(file) for group in (splits | tables).values() for file in group]
-    makers: dict[str, Callable[[Counter[str]], Iterable[tuple[str, RankingList]]]] = {}
-    for split in [split for split in ("train", "dev", "test") if split in splits]:
-        files = track(splits[split], split, len(splits[split]))
-        if tables:
-            makers[split] = partial(_judged_lists, files, _of_split(tables, split, folder))
-        else:
-            makers[split] = partial(_row_lists, files)
+    makers = {
+        split: partial(_judged_lists, files, _of_split(tables, split, folder))
+        if tables
+        else partial(_row_lists, files)
+        for split, files in splits.items()
+    }
     return write_splits(out, command, source, makers, dev_fraction, SENTENCES)
 
 
@@ -122,11 +107,7 @@ def _files(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     tables: dict[str, list[Path]] = {}
     for file in sorted(folder.rglob("*")):
         inner = file.relative_to(folder)
-        if (
-            any(part[0] == "." for part in inner.parts)
-            or not file.is_file()
-            or ending(file) not in ROW_ENDINGS
-        ):
+        if ending(file) not in ROW_ENDINGS or any(part[0] == "." for part in inner.parts):
             continue
         words = re.split(r"[^a-z_]+", str(inner).lower())
         table = next((word for word in words if word in ("corpus", "queries", "top_ranked")), None)
@@ -140,19 +121,10 @@ def _files(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
             f"{folder}: no file of a split; expected names such as train.jsonl.gz, validation.jsonl.gz or "
             f"data/test-00000-of-00001.parquet (endings {', '.join(ROW_ENDINGS)})"
         )
-    wanted = ("query-id", "corpus-id", "score") if tables else _ROWS
     for name, files in (splits | tables).items():
-        kinds = {ending(file): file.name for file in files}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"{folder}: files of several kinds for {name} ({', '.join(kinds.values())}); keep one kind"
-            )
-    for file in (file for files in splits.values() for file in files):
-        columns = column_names(file)
-        if not {*wanted} <= {*columns}:
-            raise ValueError(
-                f"{file}: expected the columns {', '.join(wanted)}, found {', '.join(columns) or 'none'}"
-            )
+        if len({ending(file) for file in files}) > 1:
+            kinds = ", ".join(file.name for file in files)
+            raise ValueError(f"{folder}: files of several kinds for {name} ({kinds}); keep one kind")
     if tables and not {"corpus", "queries"} <= tables.keys():
         raise ValueError(
             f"{folder}: expected files of a corpus and of queries, found {', '.join(tables)} alone"
@@ -170,16 +142,12 @@ def _row_lists(files: Iterable[Path], counts: Counter[str]) -> Iterator[tuple[st
     """The lists of rows, each with the first query text of its row: paraphrases stay together."""
     reader = ListReader("mteb")
     seen: dict[str, str] = {}
-    for row in (row for file in files for row in read_rows(file)):
+    for row in track((row for file in files for row in read_rows(file)), "rows"):
         texts = {field: _texts(row, field) for field in _ROWS}
         key = next(iter(texts["query"]), "")
-        for name, field in (
-            ("untitled_queries", "query"),
-            ("untitled_items", "positive"),
-            ("untitled_items", "negative"),
-        ):
-            counts[name] += texts[field].count("")
-            texts[field] = [text for text in texts[field] if text]
+        counts["untitled_queries"] += texts["query"].count("")
+        counts["untitled_items"] += texts["positive"].count("") + texts["negative"].count("")
+        texts = {field: [text for text in values if text] for field, values in texts.items()}
         both = {*texts["positive"]} & {*texts["negative"]}
         counts["both"] += len(both)
         texts["negative"] = [text for text in texts["negative"] if text not in both]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +67,13 @@ def test_sound_lists_have_no_problems(tmp_path: Path, tokenizer: ShortTextTokeni
     assert figures["first_positive_random"] == 2
     assert figures["agreement"] == 1
     assert (figures["scores"].smallest, figures["scores"].largest) == (0.1, 0.9)
-    assert figures["seen_items"] is None
+    assert "seen_items" not in figures
     assert (report.files[1].figures["seen_items"], report.files[1].figures["distinct_items"]) == (0, 12)
 
 
 NAN = float("nan")
 CASES: list[tuple[str, int, str, list[dict[str, Any]]]] = [
     ("malformed-row", 2, "line 6", [*SOUND, row(5, query=7), row(6, items="red")]),
-    ("blank-text", 3, "line 6, field 'items', position 1", [*SOUND, row(5, items=["a", " ", ""]), row(6, query=" ")]),
-    ("repeated-item-id", 1, "id 'x'", [*SOUND, row(5, item_ids=["x", "y", "x"])]),
-    ("not-finite", 2, "position 1: nan", [*SOUND, row(5, labels=[1, NAN, 0], scores=[0, 1, NAN])]),
-    ("unequal-lengths", 2, "2 values for 3", [*SOUND, row(5, labels=[1, 0], item_ids=["a", "b"])]),
     ("repeated-query-id", 1, "line 6: q1, first in line 2", [*SOUND, row(5, query_id="q1")]),
     ("no-tokens", 2, "item d5-0", [*SOUND, row(5, items=["\u200b", "red", "\u200c"])]),
     ("repeated-query", 1, "line 6: q5, SHOE a B, first in line 2", [*SOUND, row(5, query="SHOE  a B")]),
@@ -142,7 +138,6 @@ def test_each_problem_is_found(
     others = set(found) - {code}
     together = {
         "conflicting-labels": {"repeated-item"},
-        "unequal-lengths": set(),
         "positives-first": {"scores-reversed"},
         "numbered-items": set(),
     }
@@ -158,14 +153,13 @@ def test_every_kind_has_a_case_and_a_paragraph() -> None:
 
 
 def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
-    rows = [row(0), row(1, labels=[1, NAN, 0], items=["a", "", "c"]), row(2), row(3, query_id=None), row(4)]
+    rows = [row(0), row(1, labels=[1, NAN, 0]), row(2, items=["a", " ", "c"]), row(3, query_id=None), row(4)]
     report = check(write(tmp_path / "lists.jsonl", rows), tokenizer)
     figures = report.files[0].figures
-    assert (figures["rows"], figures["refused_rows"], figures["lists"]) == (5, 2, 3)
-    found = problems(report)
-    assert set(found) == {"not-finite", "blank-text", "malformed-row"}
-    assert "line 4" in found["malformed-row"].examples[0]
-    assert "query_id" in found["malformed-row"].examples[0]
+    assert (figures["rows"], figures["refused_rows"], figures["lists"]) == (5, 3, 2)
+    (problem,) = problems(report).values()
+    for example, words in zip(problem.examples, ("2.*labels.*1", "3.*items.*1", "4.*query_id"), strict=True):
+        assert re.search(f"^line {words}", example)
 
 
 def test_a_broken_line_ends_its_file_but_not_the_folder(
@@ -243,12 +237,9 @@ def test_other_layouts(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
         {"query": "red shoe", "positive": ["shoe red"], "negative": ["blue boots", "lamp"]},
         {"query": "lamp", "positive": [" "], "negative": ["phone"]},
     ]
-    path = tmp_path / "lists.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps(one) + "\n" for one in rows)
-    report = check(path, tokenizer)
+    report = check(write(tmp_path / "lists.jsonl", rows), tokenizer)
     assert report.files[0].figures["lists"] == 1
-    assert problems(report)["blank-text"].examples == ("line 2, field 'positive', position 0",)
+    assert "line 2, field 'positive'" in problems(report)["malformed-row"].examples[0]
 
 
 def test_mistakes_in_the_arguments(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:

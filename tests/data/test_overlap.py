@@ -11,11 +11,8 @@ from transformers import BertConfig, BertModel, DistilBertConfig, ModernBertConf
 
 from crossjem_pl.data.overlap import (
     EncoderShape,
-    OverlapReport,
     encoder_shape,
     measure_overlap,
-    paper_cost,
-    prefix_unions,
 )
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, MonoBERT
@@ -47,14 +44,6 @@ def test_agrees_with_python_sets(tokenizer: ShortTextTokenizer, limit: int) -> N
     assert row.ratio == pytest.approx(sum(total) / sum(union))
 
 
-def test_prefix_unions_agree_with_python_sets(tokenizer: ShortTextTokenizer) -> None:
-    for one in example_lists(6, seed=2):
-        tokens = tokenizer.encode(one.items, 3).tokens
-        rows = [set(tokens.row(i).tolist()) for i in range(len(one))]
-        expected = [len(set().union(*rows[: n + 1])) for n in range(len(one))]
-        assert prefix_unions(tokens).tolist() == expected
-
-
 @pytest.mark.parametrize("length", [3, 40])
 def test_flops_are_those_that_torch_counts(length: int) -> None:
     config = BertConfig(
@@ -84,9 +73,6 @@ def test_encoder_shape_reads_the_configuration(
 ) -> None:
     config.save_pretrained(tmp_path)
     assert encoder_shape(str(tmp_path)) == expected
-
-
-def test_encoder_shape_of_another_model(tmp_path: Path) -> None:
     T5Config(d_model=8).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"t5.*intermediate_size"):
         encoder_shape(str(tmp_path))
@@ -108,12 +94,6 @@ def test_lengths_are_those_of_the_rankers(tiny_bert: str) -> None:
         assert found.speedup == pytest.approx(SHAPE.flops(pair_width) / SHAPE.flops(joint_width))
 
 
-def test_the_paper_s_estimate() -> None:
-    # section 5.2: L_q = L_k = 24, N = 100 and a union of 24 * 100 / 11 tokens make 3.9
-    pairs = paper_cost(24, np.full(100, 24))
-    assert pairs / paper_cost(24, np.array([2400 / 11])) == pytest.approx(3.93, abs=0.01)
-
-
 def test_rows_by_hand(tokenizer: ShortTextTokenizer) -> None:
     long = RankingList.from_texts("red shoe", ["red boots", "red boots blue", "blue blue"], "long")
     short = RankingList.from_texts("lamp", ["lamp"], "short")
@@ -130,20 +110,13 @@ def test_rows_by_hand(tokenizer: ShortTextTokenizer) -> None:
     cost = [SHAPE.flops(np.array([7, 8, 7])), SHAPE.flops(np.array([5]))]
     joint = [SHAPE.flops(np.array([7])), SHAPE.flops(np.array([4]))]
     assert whole.speedup == pytest.approx(sum(cost) / sum(joint))
-    assert whole.paper_speedup == pytest.approx((16 + 25 + 16 + 4) / (25 + 4))
-    assert report.ratios == ((1.0, 1), (2.33, 1))
-    assert [(point.items, point.lists, point.union_tokens) for point in report.curve] == [
-        (1, 2, 1.5),
-        (2, 1, 3.0),
-        (3, 1, 3.0),
-    ]
 
 
 def test_mistakes_of_measuring(tokenizer: ShortTextTokenizer) -> None:
     one = RankingList.from_texts("red", ["shoe"], "q7")
     with pytest.raises(ValueError, match="no lists"):
         measure_overlap([], tokenizer, SHAPE)
-    with pytest.raises(ValueError, match="items must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"items.* must be at least 1"):
         measure_overlap([one], tokenizer, SHAPE, items=[0])
     with pytest.raises(ValueError, match="max_union_tokens=8 cannot hold"):
         measure_overlap([one], tokenizer, SHAPE, max_union_tokens=8)
@@ -156,10 +129,7 @@ def test_mistakes_of_measuring(tokenizer: ShortTextTokenizer) -> None:
     [(0.9, "costs more"), (1.9, "hardly pays"), (3.9, "pays: "), (4.0, "pays well")],
 )
 def test_the_verdict_follows_its_rules(tokenizer: ShortTextTokenizer, speedup: float, words: str) -> None:
-    report = _with_speedup(measure_overlap(example_lists(2), tokenizer, SHAPE), speedup)
-    assert words in report.verdict
-    assert f"{speedup:.1f}" in report.verdict
-
-
-def _with_speedup(report: OverlapReport, speedup: float) -> OverlapReport:
-    return replace(report, rows=(*report.rows[:-1], report.rows[-1]._replace(speedup=speedup)))
+    report = measure_overlap(example_lists(2), tokenizer, SHAPE)
+    verdict = replace(report, rows=(report.rows[-1]._replace(speedup=speedup),)).verdict
+    assert words in verdict
+    assert f"{speedup:.1f}" in verdict
