@@ -57,13 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         text = "name of the column" if required else "name of the optional column"
         log.add_argument(f"--{name.replace('_', '-')}-column", metavar="NAME", help=text)
     for name, about in _LOG.items():
-        default = LogOptions.__dataclass_fields__[name].default
-        option: dict[str, Any] = {"choices": about} if isinstance(about, tuple) else {"type": type(default)}
-        if default is False:
-            log.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=about)
+        value: Any = LogOptions.__dataclass_fields__[name].default
+        flag = f"--{name.replace('_', '-')}"
+        if value is False:
+            log.add_argument(flag, action="store_true", help=about)
+        elif isinstance(about, tuple):
+            log.add_argument(
+                flag, choices=about, default=value, help="clicks with neither flag nor dwell time"
+            )
         else:
-            shown = f"{', '.join(about) if isinstance(about, tuple) else about} (default {default})"
-            log.add_argument(f"--{name.replace('_', '-')}", default=default, help=shown, **option)
+            log.add_argument(flag, type=type(value), default=value, help=f"{about} (default {value})")
     for sub in what.choices.values():
         sub.add_argument("--out", type=Path, required=True, metavar="DIR")
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Any
 
 from rich.progress import track
 
@@ -114,7 +115,7 @@ def prepare_titles(
             load(dataset_id, "scoreddocs")
 
     for part, dataset_id in ids.items():
-        options = {
+        options: dict[str, Any] = {
             "depth": depth if part == "train" else dev_depth,
             "add_positives": add_positives and part == "train",
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations, islice
 
 import pytest
@@ -76,11 +77,6 @@ def test_slices_are_independent() -> None:
     assert [r for i in (2, 0, 1) for r in simulate(1, 30, seed=3, start=i)] == [whole[i] for i in (2, 0, 1)]
 
 
-def test_seeds_give_other_brands_and_other_lists() -> None:
-    assert set(build_world(1).brands) != set(build_world(2).brands)
-    assert {r.query for r in simulate(50, 1, seed=1)} != {r.query for r in simulate(50, 1, seed=2)}
-
-
 def test_nothing_is_drawn_before_the_first_list_is_asked_for() -> None:
     assert len(list(islice(simulate(10**12, 5), 2))) == 2
     assert list(simulate(0)) == []
@@ -141,7 +137,7 @@ def test_every_product_text_means_one_product(world: World) -> None:
 def test_values_lookalikes_and_purposes_are_unambiguous(world: World) -> None:
     assert len(world.verticals) >= 12
     assert len(world.products) >= 300
-    assert sum(share for share, _ in SOURCES.values()) == pytest.approx(1.0)
+    assert sum(SOURCES.values()) == pytest.approx(1.0)
     for families in world.verticals:
         products = [world.products[p] for family in families for p in world.families[family]]
         facets = {facet for product in products for facet in product.facets}
@@ -275,11 +271,8 @@ def test_sessions_do_not_depend_on_the_other_lists(lists: list[RankingList]) -> 
 
 
 def test_sessions_refuse_bad_input() -> None:
-    with pytest.raises(ValueError, match="sessions"):
-        simulate_sessions([], sessions=0)
-    with pytest.raises(ValueError, match="seed"):
-        simulate_sessions([], seed=-1)
-    with pytest.raises(ValueError, match=r"'q'.*'scores'"):
-        next(simulate_sessions([RankingList("q", "a", ("1",), ("b",))]))
-    with pytest.raises(ValueError, match=r"'q'.*'scores', position 1: 1.5"):
-        next(simulate_sessions([RankingList("q", "a", ("1", "2"), ("b", "c"), scores=(0.0, 1.5))]))
+    one = RankingList("q", "a", ("1", "2"), ("b", "c"), scores=(0.0, 0.5))
+    for lists, options in (([one], {"sessions": 0}), ([one], {"seed": -1}), ([replace(one, scores=None)], {}),
+                           ([replace(one, scores=(0.0, 1.5))], {})):  # fmt: skip
+        with pytest.raises(ValueError, match=r"at least|'q'.*'scores'"):
+            next(simulate_sessions(lists, **options))

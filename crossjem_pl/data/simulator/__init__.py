@@ -9,12 +9,5 @@ from crossjem_pl.data.simulator.log import (
     simulate_sessions,
 )
 
-__all__ = [
-    "SPLITS",
-    "Session",
-    "Split",
-    "click_probability",
-    "quick_back_probability",
-    "simulate",
-    "simulate_sessions",
-]
+__all__ = ["SPLITS", "Session", "Split", "click_probability", "quick_back_probability", "simulate",
+           "simulate_sessions"]  # fmt: skip

@@ -8,17 +8,12 @@ from typing import Literal, NamedTuple, get_args
 
 from crossjem_pl.data.simulator.world import Kind, World
 
-__all__ = [
-    "NONE", "SPLITS", "Draw", "Intent", "Split", "draw_purpose", "draw_query_intent", "draw_values",
-    "random_intent", "relevance", "signature", "split_of",
-]  # fmt: skip
+__all__ = ["NONE", "SPLITS", "Draw", "Intent", "Split", "draw_purpose", "draw_query_intent", "draw_values",
+           "random_intent", "relevance", "signature", "split_of"]  # fmt: skip
 
 Draw = Callable[[], float]
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-_BUCKETS = 100
-_FIRST_DEV, _FIRST_TEST = 90, 95
-
 NONE = -1
 """No brand, or no place."""
 
@@ -116,10 +111,7 @@ def random_intent(world: World, vertical: int, draw: Draw) -> Intent:
 
 
 def signature(world: World, intent: Intent) -> str:
-    """The sorted canonical words of product, values, brand and place.
-
-    Purpose, synonyms, number, word order and misspellings leave it unchanged.
-    """
+    """The sorted canonical words of product, values, brand and place; purpose and word order play no part."""
     words = world.products[intent.product].names[0][0].split()
     for value in intent.values.values():
         words += world.values[value].synonyms[0].split()
@@ -133,10 +125,8 @@ def signature(world: World, intent: Intent) -> str:
 def split_of(world: World, intent: Intent) -> Split:
     """The split that owns an intent: a hash of its signature, 90 % train, 5 % dev, 5 % test."""
     digest = blake2b(signature(world, intent).encode(), digest_size=8).digest()
-    bucket = int.from_bytes(digest, "big") % _BUCKETS
-    if bucket < _FIRST_DEV:
-        return "train"
-    return "dev" if bucket < _FIRST_TEST else "test"
+    percent = int.from_bytes(digest, "big") % 100
+    return "train" if percent < 90 else "dev" if percent < 95 else "test"
 
 
 def relevance(world: World, query: Intent, keyword: Intent) -> float:
@@ -163,28 +153,21 @@ def relevance(world: World, query: Intent, keyword: Intent) -> float:
     for facet in keyword.values:
         if facet not in query.values:
             score *= EXTRA_VALUE
-    score *= _brand(query.brand, keyword.brand) * _place(world, query.place, keyword.place)
+    brand = EXTRA_BRAND if query.brand == NONE else MISSING_BRAND if keyword.brand == NONE else OTHER_BRAND
+    place = _other_place(world, query.place, keyword.place)
+    score *= (1.0 if query.brand == keyword.brand else brand) * (
+        1.0 if query.place == keyword.place else place
+    )
     if query.purpose != keyword.purpose:
         score *= world.purpose_relevance[query.purpose].get(keyword.purpose, DEFAULT_PURPOSE)
     return score
 
 
-def _brand(wanted: int, offered: int) -> float:
-    if wanted == offered:
-        return 1.0
-    if wanted == NONE:
-        return EXTRA_BRAND
-    return MISSING_BRAND if offered == NONE else OTHER_BRAND
-
-
-def _place(world: World, wanted: int, offered: int) -> float:
-    if wanted == offered:
-        return 1.0
+def _other_place(world: World, wanted: int, offered: int) -> float:
     if wanted == NONE:
         return EXTRA_PLACE
     if offered == NONE:
         return MISSING_PLACE
     if world.region_of(wanted) != world.region_of(offered):
         return OTHER_PLACE
-    towns = len(world.towns)
-    return IN_ITS_REGION if wanted >= towns or offered >= towns else SAME_REGION
+    return IN_ITS_REGION if max(wanted, offered) >= len(world.towns) else SAME_REGION

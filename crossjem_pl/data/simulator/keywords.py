@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from crossjem_pl.data.simulator.intents import (
     NONE,
@@ -18,7 +18,7 @@ from crossjem_pl.data.simulator.intents import (
 )
 from crossjem_pl.data.simulator.world import World
 
-__all__ = ["SOURCES", "Candidate", "misspell", "retrieve", "write"]
+__all__ = ["SOURCES", "misspell", "retrieve", "write"]
 
 T = TypeVar("T")
 
@@ -48,13 +48,8 @@ def _synonym(options: Sequence[T], draw: Draw, canonical: float) -> T:
 def write(world: World, intent: Intent, draw: Draw, canonical: float = 0.0, lookalike: bool = False) -> str:
     """One way to write `intent`, without misspellings.
 
-    Args:
-        world: the world that `intent` lives in.
-        intent: what is asked for.
-        draw: source of numbers in [0, 1).
-        canonical: how often the canonical synonym is taken unseen; 0 as users write.
-        lookalike: write a text that shares words with `intent` and means something else: a phrase with the product's
-            word in another sense, or the product as part of another thing, dressed with the intent's attributes.
+    `canonical` is how often the canonical synonym is taken unseen. A `lookalike` shares words with the intent and means
+    something else: a phrase with the product's word in another sense, or the product as part of another thing.
     """
     product = world.products[intent.product]
     kind = world.kinds[product.vertical]
@@ -93,13 +88,6 @@ def misspell(world: World, text: str, draw: Draw) -> str:
     return " ".join(words)
 
 
-class Candidate(NamedTuple):
-    """A keyword: its text and its true relevance in [0, 1]."""
-
-    text: str
-    relevance: float
-
-
 class Market(NamedTuple):
     """The other brands, places and products that bid on one query; its keywords draw from these few."""
 
@@ -126,14 +114,15 @@ def _draw_market(world: World, query: Intent, n_items: int, draw: Draw) -> Marke
     )
 
 
-Change = Callable[[World, Intent, Market, Draw], "Intent | None"]
-"""Makes a keyword's intent from the query's; None where the query leaves nothing of that kind to change."""
-
-
-def _replaced(query: Intent, aspect: str, options: tuple[int, ...], draw: Draw) -> Intent | None:
-    """The intent with another brand, place or product; None without options."""
-    changed: dict[str, Any] = {aspect: _any(options, draw)} if options else {}
-    return query._replace(**changed) if changed else None
+SOURCES = {
+    "same": 0.05, "narrower": 0.06, "broader": 0.12, "other value": 0.17, "competitor": 0.10, "other purpose": 0.08,
+    "sibling": 0.15, "same product": 0.06, "lookalike": 0.14, "related": 0.07,
+}  # fmt: skip
+"""Retrievers, and the share of the tries that each makes; docs/simulator.md says what each returns."""
+_NAMES = tuple(SOURCES)
+_BOUNDS = tuple(accumulate(SOURCES.values()))[:-1]
+_FAITHFUL = ("same", "narrower", "lookalike")
+"""Sources that keep all that the query asks for; the others first forget parts of it."""
 
 
 def _shortened(query: Intent, draw: Draw) -> Intent:
@@ -147,115 +136,70 @@ def _shortened(query: Intent, draw: Draw) -> Intent:
     )
 
 
-def _same(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    return query
+def _keyword(world: World, source: str, query: Intent, market: Market, draw: Draw) -> Intent | None:
+    """A keyword's intent, made from the query's; None where the query leaves nothing of that kind to change."""
+    product = world.products[query.product]
+    replaced: str | None = None
+    if source == "narrower":
+        u = draw()
+        if u < 0.15 and query.brand == NONE:
+            replaced = "brand"
+        elif u < 0.25 and query.place == NONE:
+            replaced = "place"
+        elif u < 0.5 and product.is_head:
+            replaced = "product"
+        else:
+            facets = [facet for facet in product.facets if facet not in query.values]
+            if not facets:
+                return None
+            facet = _any(facets, draw)
+            return query._replace(values={**query.values, facet: _any(world.facet_values[facet], draw)})
+    elif source == "broader":
+        head = world.families[product.family][0]
+        if draw() < 0.3:
+            return None if head == query.product else query._replace(product=head)
+        return query._replace(values={f: v for f, v in query.values.items() if draw() < 0.5})
+    elif source == "other value":
+        if not query.values:
+            return None
+        facet = _any(tuple(query.values), draw)
+        value = _any(world.facet_values[facet], draw)
+        return None if value == query.values[facet] else query._replace(values={**query.values, facet: value})
+    elif source == "competitor":
+        other_place = query.place != NONE and (query.brand == NONE or draw() < 0.5)
+        replaced = "place" if other_place else "brand"
+    elif source == "other purpose":
+        purpose = draw_purpose(world.kinds[product.vertical], draw, 0.85)
+        return None if purpose == query.purpose else query._replace(purpose=purpose)
+    elif source == "sibling":
+        replaced = "product"
+    elif source == "same product":
+        brand = _any(market.brands, draw) if draw() < 0.2 and market.brands else NONE
+        values = draw_values(world, query.product, int(draw() * 3), draw)
+        purpose = draw_purpose(world.kinds[product.vertical], draw, 0.4)
+        return Intent(query.product, values, brand, NONE, purpose)
+    elif source == "related":
+        return random_intent(world, product.vertical, draw)
+    if replaced is None:
+        return query
+    options = getattr(market, f"{replaced}s")
+    return query._replace(**{replaced: _any(options, draw)}) if options else None
 
 
-def _narrower(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """One more attribute, or a brand, or a place; or a kind of the generic product."""
-    u = draw()
-    if u < 0.15 and query.brand == NONE:
-        return _replaced(query, "brand", market.brands, draw)
-    if u < 0.25 and query.place == NONE:
-        return _replaced(query, "place", market.places, draw)
-    if u < 0.5 and world.products[query.product].is_head:
-        return _replaced(query, "product", market.products, draw)
-    facets = [f for f in world.products[query.product].facets if f not in query.values]
-    if not facets:
-        return None
-    facet = _any(facets, draw)
-    return query._replace(values={**query.values, facet: _any(world.facet_values[facet], draw)})
-
-
-def _broader(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """The family's generic product, or the product with fewer attributes."""
-    head = world.families[world.products[query.product].family][0]
-    if draw() < 0.3:
-        return None if head == query.product else query._replace(product=head)
-    return query._replace(values={f: v for f, v in query.values.items() if draw() < 0.5})
-
-
-def _other_value(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """One attribute conflicts."""
-    if not query.values:
-        return None
-    facet = _any(tuple(query.values), draw)
-    value = _any(world.facet_values[facet], draw)
-    return None if value == query.values[facet] else query._replace(values={**query.values, facet: value})
-
-
-def _competitor(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """Another brand or another place."""
-    if query.place != NONE and (query.brand == NONE or draw() < 0.5):
-        return _replaced(query, "place", market.places, draw)
-    return _replaced(query, "brand", market.brands, draw)
-
-
-def _other_purpose(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    purpose = draw_purpose(world.kinds[world.products[query.product].vertical], draw, 0.85)
-    return None if purpose == query.purpose else query._replace(purpose=purpose)
-
-
-def _sibling(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """A different product with the same attributes, brand and place: shared words, little relevance."""
-    return _replaced(query, "product", market.products, draw)
-
-
-def _same_product(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """The product with attributes of its own: what a retriever by product alone returns."""
-    brand = _any(market.brands, draw) if draw() < 0.2 and market.brands else NONE
-    values = draw_values(world, query.product, int(draw() * 3), draw)
-    purpose = draw_purpose(world.kinds[world.products[query.product].vertical], draw, 0.4)
-    return Intent(query.product, values, brand, NONE, purpose)
-
-
-def _related(world: World, query: Intent, market: Market, draw: Draw) -> Intent | None:
-    """Any keyword of the query's vertical."""
-    return random_intent(world, world.products[query.product].vertical, draw)
-
-
-SOURCES: dict[str, tuple[float, Change | None]] = {
-    "same": (0.05, _same),
-    "narrower": (0.06, _narrower),
-    "broader": (0.12, _broader),
-    "other value": (0.17, _other_value),
-    "competitor": (0.10, _competitor),
-    "other purpose": (0.08, _other_purpose),
-    "sibling": (0.15, _sibling),
-    "same product": (0.06, _same_product),
-    "lookalike": (0.14, None),
-    "related": (0.07, _related),
-}
-"""Retrievers: the share of the tries each makes, and how it makes an intent (None: a look-alike phrase)."""
-
-_CHANGES = tuple(change for _, change in SOURCES.values())
-_FAITHFUL = (_same, _narrower, None)
-"""Sources that keep all that the query asks for; the others first forget parts of it."""
-_BOUNDS = tuple(accumulate(share for share, _ in SOURCES.values()))[:-1]
-
-
-def retrieve(world: World, query: Intent, n_items: int, draw: Draw) -> list[Candidate]:
-    """`n_items` keywords with different texts, in no informative order.
-
-    Args:
-        world: the world that `query` lives in.
-        query: what the query asks for.
-        n_items: number of keywords, at least 1.
-        draw: source of numbers in [0, 1).
-    """
+def retrieve(world: World, query: Intent, n_items: int, draw: Draw) -> list[tuple[str, float]]:
+    """`n_items` keywords with different texts, in no informative order, each with its true relevance in [0, 1]."""
     market = _draw_market(world, query, n_items, draw)
     found: dict[str, float] = {}
     repeats = 0
     while len(found) < n_items:
-        change: Change | None = _related
-        if repeats < _MAX_REPEATS:
-            change = _CHANGES[bisect_right(_BOUNDS, draw())]
-        base = query if change in _FAITHFUL else _shortened(query, draw)
-        keyword = base if change is None else change(world, base, market, draw)
+        source = "related" if repeats >= _MAX_REPEATS else _NAMES[bisect_right(_BOUNDS, draw())]
+        base = query if source in _FAITHFUL else _shortened(query, draw)
+        keyword = _keyword(world, source, base, market, draw)
         if keyword is None:
             continue
-        score = LOOKALIKE_RELEVANCE if change is None else relevance(world, query, keyword)
-        text = write(world, keyword, draw, KEYWORD_CANONICAL_SHARE, lookalike=change is None)
+        lookalike = source == "lookalike"
+        score = LOOKALIKE_RELEVANCE if lookalike else relevance(world, query, keyword)
+        text = write(world, keyword, draw, KEYWORD_CANONICAL_SHARE, lookalike)
         if draw() < KEYWORD_MISSPELLING_SHARE:
             text = misspell(world, text, draw)
         if text in found:
@@ -263,6 +207,5 @@ def retrieve(world: World, query: Intent, n_items: int, draw: Draw) -> list[Cand
             continue
         repeats = 0
         found[text] = score
-    candidates = [Candidate(text, score) for text, score in found.items()]
-    order = sorted(range(n_items), key=[draw() for _ in range(n_items)].__getitem__)
-    return [candidates[i] for i in order]
+    keys = [draw() for _ in range(n_items)]
+    return [pair for _, pair in sorted(zip(keys, found.items(), strict=True), key=lambda keyed: keyed[0])]

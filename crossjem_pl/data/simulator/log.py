@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from crossjem_pl.data.simulator.intents import SPLITS, Draw, Split, draw_query_intent, split_of
 from crossjem_pl.data.simulator.keywords import misspell, retrieve, write
@@ -15,9 +15,7 @@ __all__ = ["Session", "click_probability", "quick_back_probability", "simulate",
 
 TEACHER_NOISE = 0.04
 QUERY_MISSPELLING_SHARE = 0.15
-NOISE_CLICKS = 0.005
-ATTENTION = 0.75
-QUICK_BACK_FLOOR, QUICK_BACK_SLOPE = 0.05, 0.75
+NOISE_CLICKS, ATTENTION = 0.005, 0.75
 
 
 def simulate(
@@ -36,21 +34,16 @@ def simulate(
         split: "train", "dev" or "test".
 
     Yields:
-        Lists with query id "<split>-<index>", N item ids that are hashes of the keywords (one keyword has one
-        id everywhere), labels (N floats, 1.0 for a click and 0.0 for none) and scores (N floats in [0, 1], 4
-        decimals: the true graded relevance with a little noise, as a teacher would give).
+        Lists with query id "<split>-<index>", N item ids (hashes of the keywords), labels (N floats, 1.0 for a click)
+        and scores (N floats in [0, 1], 4 decimals: the true graded relevance with a little noise, as of a teacher).
 
     Raises:
         ValueError: at the call, naming the argument, for a value out of range.
     """
-    for name, value, least in (
-        ("n_lists", n_lists, 0),
-        ("n_items", n_items, 1),
-        ("seed", seed, 0),
-        ("start", start, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    least = {"n_lists": 0, "n_items": 1, "seed": 0, "start": 0}
+    for (name, minimum), value in zip(least.items(), (n_lists, n_items, seed, start), strict=True):
+        if value < minimum:
+            raise ValueError(f"{name}: expected at least {minimum}, got {value}")
     if split not in SPLITS:
         raise ValueError(f"split: expected one of {SPLITS}, got {split!r}")
     world = build_world(seed)
@@ -67,21 +60,18 @@ def _list(world: World, index: int, n_items: int, draw: Draw, split: Split) -> R
     query = write(world, intent, draw)
     if draw() < QUERY_MISSPELLING_SHARE:
         query = misspell(world, query, draw)
-    candidates = retrieve(world, intent, n_items, draw)
+    texts, relevances = zip(*retrieve(world, intent, n_items, draw), strict=True)
     return RankingList(
         query_id=f"{split}-{index}",
         query=query,
-        item_ids=tuple(blake2b(c.text.encode(), digest_size=8).hexdigest() for c in candidates),
-        items=tuple(c.text for c in candidates),
-        labels=tuple(float(draw() < click_probability(c.relevance)) for c in candidates),
-        scores=tuple(_teacher(c.relevance, draw) for c in candidates),
+        item_ids=tuple(blake2b(text.encode(), digest_size=8).hexdigest() for text in texts),
+        items=texts,
+        labels=tuple(float(draw() < click_probability(relevance)) for relevance in relevances),
+        scores=tuple(
+            round(min(1.0, max(0.0, relevance + TEACHER_NOISE * (draw() + draw() - 1.0))), 4)
+            for relevance in relevances
+        ),
     )
-
-
-def _teacher(relevance: float, draw: Draw) -> float:
-    """Relevance with triangular noise of half-width `TEACHER_NOISE`, clipped to [0, 1]."""
-    noisy = relevance + TEACHER_NOISE * (draw() + draw() - 1.0)
-    return round(min(1.0, max(0.0, noisy)), 4)
 
 
 def click_probability(relevance: float) -> float:
@@ -92,18 +82,12 @@ def click_probability(relevance: float) -> float:
 
 def quick_back_probability(relevance: float) -> float:
     """P(quick-back | click, r) = 0.05 + 0.75 (1 - r)."""
-    return QUICK_BACK_FLOOR + QUICK_BACK_SLOPE * (1.0 - relevance)
+    return 0.05 + 0.75 * (1.0 - relevance)
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One impression of a list: which of its N items were clicked, and from which the user came back.
-
-    Args:
-        query_id: the list's.
-        clicks: N booleans.
-        quick_backs: N booleans, True where a click ended at once. A click without it is a "good click".
-    """
+class Session(NamedTuple):
+    """One impression of a list: which of its N items were clicked, and from which of these the user came back at once.
+    A click without a quick-back is a "good click"."""
 
     query_id: str
     clicks: tuple[bool, ...]
@@ -126,33 +110,19 @@ def simulate_sessions(lists: Iterable[RankingList], sessions: int = 1, seed: int
         `sessions` sessions for each list, in order.
 
     Raises:
-        ValueError: for a negative seed or fewer than 1 session (at the call); for a list without scores or
-            with a score outside [0, 1] (names the list and the position, when the iteration reaches it).
+        ValueError: a negative seed or fewer than 1 session; a list without scores or with a score outside [0, 1]
+            (names the list), when the iteration reaches it.
     """
-    if seed < 0:
-        raise ValueError(f"seed: expected a non-negative integer, got {seed}")
-    if sessions < 1:
-        raise ValueError(f"sessions: expected at least 1, got {sessions}")
-    return _sessions(lists, sessions, seed)
-
-
-def _sessions(lists: Iterable[RankingList], sessions: int, seed: int) -> Iterator[Session]:
-    for ranking in lists:
-        scores = _relevances(ranking)
-        key = int.from_bytes(blake2b(ranking.query_id.encode(), digest_size=8).digest(), "big")
+    if seed < 0 or sessions < 1:
+        raise ValueError(f"sessions must be at least 1 and seed at least 0, got {sessions} and {seed}")
+    for ranking_list in lists:
+        scores = ranking_list.scores
+        if scores is None or min(scores) < 0 or max(scores) > 1:
+            raise ValueError(f"list {ranking_list.query_id!r}, field 'scores': sessions need them in [0, 1]")
+        key = int.from_bytes(blake2b(ranking_list.query_id.encode(), digest_size=8).digest(), "big")
         for number in range(sessions):
             stream = uniforms(seed, key, number)
             clicks = tuple(next(stream) < click_probability(score) for score in scores)
             back = tuple(next(stream) < quick_back_probability(score) for score in scores)
-            yield Session(ranking.query_id, clicks, tuple(c and b for c, b in zip(clicks, back, strict=True)))
-
-
-def _relevances(ranking: RankingList) -> tuple[float, ...]:
-    if ranking.scores is None:
-        raise ValueError(f"list {ranking.query_id!r}, field 'scores': sessions need them, the list has none")
-    for i, score in enumerate(ranking.scores):
-        if not 0.0 <= score <= 1.0:
-            raise ValueError(
-                f"list {ranking.query_id!r}, field 'scores', position {i}: {score} is outside [0, 1]"
-            )
-    return ranking.scores
+            quick = tuple(click and b for click, b in zip(clicks, back, strict=True))
+            yield Session(ranking_list.query_id, clicks, quick)

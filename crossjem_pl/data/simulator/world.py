@@ -5,13 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
-__all__ = ["Product", "Value", "World", "build_world", "uniforms", "vocabulary"]
+__all__ = ["Kind", "Product", "Value", "World", "build_world", "uniforms"]
 
 BRANDS_PER_VERTICAL = 14
 REGIONS = 12
@@ -21,13 +20,9 @@ SHORTEST_MISSPELT = 5
 
 
 def uniforms(*entropy: int) -> Iterator[float]:
-    """An endless stream of floats in [0, 1) that depends on `entropy` only.
+    """An endless stream of floats in [0, 1) that depends on `entropy`, non-negative integers, only.
 
-    Draws `numpy.random.Generator.random` alone (53 bits of a PCG64 word), so the stream uses no platform
-    mathematics.
-
-    Args:
-        entropy: non-negative integers for `numpy.random.SeedSequence`.
+    Draws `numpy.random.Generator.random` alone (53 bits of a PCG64 word): no platform mathematics.
     """
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
     size = 512
@@ -38,18 +33,12 @@ def uniforms(*entropy: int) -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Goods or services.
+    """Goods or services."""
 
-    Args:
-        brand_share, place_share: shares of their queries that name a brand, or a place.
-        lookalikes: phrases around a product's own words (`*`) that mean something else.
-        purposes: how each purpose of a query is written around the product; the default one first.
-    """
-
-    brand_share: float
+    brand_share: float  # of their queries, that name a brand
     place_share: float
-    lookalikes: list[str]
-    purposes: dict[str, list[str]]
+    lookalikes: list[str]  # phrases around a product's own words (`*`) that mean something else
+    purposes: dict[str, list[str]]  # how each is written around the product, the default one first
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,38 +64,24 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Tables of the simulated market; every cross-reference is an index into one of them.
-
-    Args:
-        products: all products of all verticals.
-        families: products of each family, head first.
-        verticals: families of each vertical.
-        kinds: goods or services, for each vertical.
-        purpose_relevance: purpose of a query -> purpose of a keyword -> factor of the relevance.
-        values: all facet values.
-        facet_values: values of each facet.
-        lookalikes: for each family the phrases that share its words and mean something else.
-        brands: invented names.
-        vertical_brands: brands of each vertical.
-        towns: invented names; a place p below `len(towns)` is a town, others are regions p - len(towns).
-        regions: invented names.
-        misspellings: word -> misspelt forms. None of them is a word of the world, and none stands for two
-            words.
-    """
+    """Tables of the simulated market; cross-references are indices. A place below `len(towns)` is a town, others are
+    regions after these. Brands, towns and regions are invented names."""
 
     products: tuple[Product, ...]
-    families: tuple[tuple[int, ...], ...]
-    verticals: tuple[tuple[int, ...], ...]
-    kinds: tuple[Kind, ...]
-    purpose_relevance: dict[str, dict[str, float]]
-    values: tuple[Value, ...]
-    facet_values: tuple[tuple[int, ...], ...]
-    lookalikes: tuple[tuple[str, ...], ...]
+    families: tuple[tuple[int, ...], ...]  # products of each, head first
+    verticals: tuple[tuple[int, ...], ...]  # families of each
+    kinds: tuple[Kind, ...]  # of each vertical
+    purpose_relevance: dict[str, dict[str, float]]  # purpose of a query -> purpose of a keyword -> factor
+    values: tuple[Value, ...]  # of all facets
+    facet_values: tuple[tuple[int, ...], ...]  # values of each facet
+    lookalikes: tuple[
+        tuple[str, ...], ...
+    ]  # of each family: phrases that share its words and mean something else
     brands: tuple[str, ...]
     vertical_brands: tuple[tuple[int, ...], ...]
     towns: tuple[str, ...]
     regions: tuple[str, ...]
-    misspellings: dict[str, tuple[str, ...]]
+    misspellings: dict[str, tuple[str, ...]]  # by word; none is a word of the world or stands for two words
 
     def place_name(self, place: int) -> str:
         """Name of a town or region."""
@@ -115,12 +90,6 @@ class World:
     def region_of(self, place: int) -> int:
         """Index into `regions` of the region that holds (or is) `place`."""
         return place // TOWNS_PER_REGION if place < len(self.towns) else place - len(self.towns)
-
-
-@cache
-def vocabulary() -> dict[str, Any]:
-    """The content of `vocabulary.toml`."""
-    return tomllib.loads(files(__package__).joinpath("vocabulary.toml").read_text(encoding="utf-8"))
 
 
 def _parts(text: str, separator: str) -> tuple[str, ...]:
@@ -164,12 +133,8 @@ def _misspellings(stream: Iterator[float], words: Iterable[str]) -> dict[str, tu
         for _ in range(MISSPELLINGS_PER_WORD):
             i = 1 + int(next(stream) * (len(word) - 2))
             kind = int(next(stream) * 3)
-            if kind == 0:
-                form = word[:i] + word[i + 1 :]
-            elif kind == 1:
-                form = word[:i] + word[i] + word[i:]
-            else:
-                form = word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+            middle = ("", 2 * word[i], word[i + 1] + word[i])[kind]
+            form = word[:i] + middle + word[i + (2 if kind == 2 else 1) :]
             if form not in taken:
                 taken.add(form)
                 forms.append(form)
@@ -180,17 +145,8 @@ def _misspellings(stream: Iterator[float], words: Iterable[str]) -> dict[str, tu
 
 @lru_cache(maxsize=8)
 def build_world(seed: int) -> World:
-    """The world of a seed, built once per process (about 20 ms).
-
-    Args:
-        seed: non-negative integer.
-
-    Raises:
-        ValueError: if `seed` is negative.
-    """
-    if seed < 0:
-        raise ValueError(f"seed: expected a non-negative integer, got {seed}")
-    source = vocabulary()
+    """The world of a seed, a non-negative integer; built once per process (about 20 ms)."""
+    source = tomllib.loads(files(__package__).joinpath("vocabulary.toml").read_text(encoding="utf-8"))
     kinds = {name: Kind(**kind) for name, kind in source["kinds"].items()}
     texts = [text for kind in kinds.values() for text in sum(kind.purposes.values(), kind.lookalikes)]
     values: list[Value] = []
