@@ -7,7 +7,6 @@ import math
 import pickle
 from typing import Any
 
-import numpy as np
 import pytest
 
 from crossjem_pl.hashing import content_id
@@ -36,19 +35,6 @@ def test_fields_become_tuples_of_floats() -> None:
     assert len(one) == 3
 
 
-def test_numpy_scalars_are_numbers() -> None:
-    one = make(labels=list(np.array([0, 1, 2])), scores=list(np.array([0.1, 0.2, 0.3], dtype=np.float32)))
-    assert one.labels == (0.0, 1.0, 2.0)
-    assert one.scores == tuple(float(np.float32(v)) for v in (0.1, 0.2, 0.3))
-    assert {type(v) for v in (*one.labels, *one.scores)} == {float}
-
-
-def test_labels_and_scores_are_optional() -> None:
-    one = make(labels=None, scores=None)
-    assert one.labels is None
-    assert one.scores is None
-
-
 def test_is_a_frozen_value() -> None:
     one = make()
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -56,10 +42,6 @@ def test_is_a_frozen_value() -> None:
     assert one == make(item_ids=["a", "b", "c"])
     assert hash(one) == hash(make())
     assert pickle.loads(pickle.dumps(one)) == one
-
-
-def test_repeated_texts_are_no_error_only_repeated_ids_are() -> None:
-    assert make(items=("same", "same", "same")).items == ("same", "same", "same")
 
 
 @pytest.mark.parametrize("text", ["日本語", "a\tb", "café ☕", "x\u2028y", " padded "])

@@ -76,7 +76,6 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     """Scores by query id and item id; queries in the order of the file, items in `ranked` order.
 
     Raises:
-        FileNotFoundError: there is no such file.
         ValueError: names file, line and field, for a malformed line, a score that is not finite, or an item that a
             query has twice; or an empty file.
     """
@@ -85,13 +84,7 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
 
 
 def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
-    """Grades by query id and item id, in the order of the file. Negative grades are kept as they are.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: names file, line and field, for a malformed line, a grade that is no integer, or a pair that is
-            judged twice; or an empty file.
-    """
+    """Grades by query id and item id, in the order of the file, negative ones too; errors as of `read_run`."""
     qrels = _by_query(_entries(existing(path, "qrels"), _QRELS))
     return {
         query_id: {item: int(grade) for item, grade in grades.items()} for query_id, grades in qrels.items()
@@ -147,13 +140,13 @@ def write_run(
     _check_word("tag", tag)
 
     def lines(query_id: str, scores: Mapping[str, float]) -> Iterator[str]:
-        for item, score in scores.items():
+        for rank, item in enumerate(ranked(scores), 1):
+            score = float(scores[item])
             if not math.isfinite(score):
                 raise ValueError(f"query {query_id!r}, item {item!r}: the score {score!r} is not finite")
-        for rank, item in enumerate(ranked(scores), 1):
-            yield f"{query_id} Q0 {item} {rank} {float(scores[item])!r} {tag}"
+            yield f"{query_id} Q0 {item} {rank} {score!r} {tag}"
 
-    return _write(_numbers(run, "scores", "a run needs"), Path(path), lines)
+    return _write(run, "scores", Path(path), lines)
 
 
 def write_qrels(
@@ -178,7 +171,7 @@ def write_qrels(
                 )
             yield f"{query_id} 0 {item} {int(grade)}"
 
-    return _write(_numbers(qrels, "labels", "qrels need"), Path(path), lines)
+    return _write(qrels, "labels", Path(path), lines)
 
 
 def read_texts(
@@ -349,30 +342,25 @@ def _text_lines(path: Path) -> Iterator[tuple[str, str, str]]:
         yield where, identifier, text
 
 
-def _numbers(
-    source: Mapping[str, Mapping[str, float]] | Iterable[RankingList], name: str, needs: str
-) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """The numbers of each query by item id, from such mappings or from the field `name` of lists."""
-    if isinstance(source, Mapping):
-        yield from source.items()
-        return
-    for ranking_list in source:
+def _of_lists(lists: Iterable[RankingList], name: str) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Query ids, and the labels or scores by item id."""
+    for ranking_list in lists:
         values = getattr(ranking_list, name)
         if values is None:
-            raise ValueError(
-                f"list {ranking_list.query_id!r}, field {name!r}: {needs} {name} and there are none"
-            )
+            raise ValueError(f"list {ranking_list.query_id!r}, field {name!r}: there are none to write")
         yield ranking_list.query_id, dict(zip(ranking_list.item_ids, values, strict=True))
 
 
 def _write(
-    entries: Iterable[tuple[str, Mapping[str, float]]],
+    source: Mapping[str, Mapping[str, float]] | Iterable[RankingList],
+    name: str,
     path: Path,
     lines: Callable[[str, Mapping[str, float]], Iterable[str]],
 ) -> int:
+    """Writes the lines of each query; returns their number."""
     count = 0
     with replacing(path) as stream:
-        for query_id, values in entries:
+        for query_id, values in source.items() if isinstance(source, Mapping) else _of_lists(source, name):
             _check_word("query_id", query_id)
             for item in values:
                 _check_word("item_id", item)

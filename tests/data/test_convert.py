@@ -113,14 +113,6 @@ def test_columns_that_are_named_and_columns_that_are_left(tmp_path: Path) -> Non
     assert (report.counts.cut_items, report.counts.not_carried) == (1, ["labels", "url"])
 
 
-def test_a_folder_of_shards(tmp_path: Path) -> None:
-    write_lists(LISTS[:1], tmp_path / "shards" / "0.parquet")
-    write_lists(LISTS[1:], tmp_path / "shards" / "1.parquet")
-    assert convert(tmp_path / "shards", tmp_path / "all.jsonl").counts.lists == 2
-    with pytest.raises(ValueError, match="would be a shard of the folder"):
-        convert(tmp_path / "shards", tmp_path / "shards" / "all.parquet")
-
-
 def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "o.jsonl"
     run = tmp_path / "a.run"
@@ -140,7 +132,7 @@ def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None
             source,
             tmp_path / "o.qrels",
             {"labels_field": None},
-            "list 'q1', field 'labels': qrels need labels",
+            "list 'q1', field 'labels': there are none to write",
         ),
     ]
     for origin, target, options, problem in cases:

@@ -20,7 +20,7 @@ import pytest
 
 from crossjem_pl.data import formats as formats_module
 from crossjem_pl.data import shards as shards_module
-from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, target_format, write_lists
+from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
 from crossjem_pl.data.rows import parse_number, read_rows
 from crossjem_pl.data.trec import ReadCounts
 from crossjem_pl.hashing import content_id
@@ -120,16 +120,6 @@ def test_what_is_not_written(tmp_path: Path) -> None:
         write_lists(LISTS[:1], tmp_path, "run")
     assert list(tmp_path.iterdir()) == []
     assert write_lists([LISTS[0], LISTS[0]], tmp_path / "out.jsonl", unique=False) == 2
-
-
-def test_the_ending_or_the_format_picks_what_is_written() -> None:
-    assert target_format("a.run.gz") == "run"
-    assert target_format("a.qrels") == "qrels"
-    assert target_format("a.txt", "run") == "run"
-    with pytest.raises(ValueError, match=r"a\.csv: the ending tells no format.*\.parquet"):
-        target_format("a.csv")
-    with pytest.raises(ValueError, match="unknown format to write 'mteb'"):
-        target_format("a.jsonl", "mteb")
 
 
 # ---- kinds of files

@@ -154,23 +154,6 @@ def test_ranks_cover_all_lists_in_equally_many_steps(
         assert together == IDS[:count], "evaluation keeps the stored order"
 
 
-def test_two_ranks_of_two_workers_see_every_list_exactly_once(make: Make) -> None:
-    seen: list[str] = []
-    for rank in range(2):
-        batches = epoch(make(52, rank=rank, world_size=2, num_workers=2))
-        assert len(batches) == 7
-        assert batches == epoch(make(52, rank=rank, world_size=2)), "workers change nothing"
-        seen += [query for batch in batches for query in batch[0]]
-    assert sorted(seen) == sorted(IDS[:52])
-
-
-def test_evaluation_keeps_the_order_and_all_items(make: Make) -> None:
-    batches = list(make(sampler=None, shuffle=False, batch_size=5))
-    assert [len(batch.query_ids) for batch in batches] == [5] * 10 + [3]
-    assert [ids for batch in batches for ids in batch.item_ids] == [one.item_ids for one in LISTS]
-    assert all(batch.items_left_out == 0 for batch in batches)
-
-
 def test_a_streamed_list_is_what_the_reader_reads(folders: Callable[[int], Path], ranker: CrossJEM) -> None:
     """Same lists, tensors and draws as in memory, batch for batch, where the order is the stored one."""
     options: dict[str, Any] = {"sampler": ItemSampler(4, seed=5), "seed": 5}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import pytest
 from crossjem_pl.data.batches import ListLoader
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.data.sources import FileSource, ListSource, SimulatorSource
+from crossjem_pl.data.sources import FileSource, ListSource
 from crossjem_pl.data.teacher import write_scores
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, Ranker
@@ -97,11 +96,6 @@ def test_test_lists_are_the_validation_lists_unless_given() -> None:
     assert queries(module.test_dataloader()) == ids(lists)
 
 
-def test_training_without_validation_lists() -> None:
-    module = attach(RankingDataModule(train=CountingSource(example_lists(4))), BM25())
-    assert module.val_dataloader() == []
-
-
 def test_the_position_in_the_epoch_is_saved_and_restored() -> None:
     def module() -> RankingDataModule:
         return attach(RankingDataModule(train=CountingSource(example_lists(9)), batch_size=2, seed=1), BM25())
@@ -130,25 +124,6 @@ def test_paths_are_sources_relative_to_the_root(tmp_path: Path) -> None:
     assert module.lists("train") == lists
     assert module.lists("val") == lists[:2]
     assert list(module.item_texts()) == list(dict.fromkeys(text for one in lists for text in one.items))
-
-
-def test_a_file_source_takes_its_numbers_from_other_fields(tmp_path: Path) -> None:
-    lists = example_lists(2)
-    write_lists(lists, tmp_path / "lists.jsonl")
-    source = FileSource("lists.jsonl", labels_field="scores", scores_field="labels")
-    assert list(source.read(tmp_path)) == [
-        replace(one, labels=one.scores, scores=one.labels) for one in lists
-    ]
-
-
-def test_simulated_lists() -> None:
-    module = RankingDataModule(
-        train=SimulatorSource(3, items=8, seed=1), val=SimulatorSource(3, 8, 1, split="dev")
-    )
-    train = module.lists("train")
-    assert [len(one) for one in train] == [8, 8, 8]
-    assert not {one.query for one in train} & {one.query for one in module.lists("val")}
-    assert train == list(SimulatorSource(3, items=8, seed=1).read(Path()))
 
 
 def test_teacher_scores_replace_those_of_the_training_lists(tmp_path: Path) -> None:

@@ -104,8 +104,3 @@ def test_lists_without_a_positive_are_drawn_too(labels: tuple[float, ...] | None
     seen = {ItemSampler(3, 0).draw(one, BM25(), epoch, 0)[0].item_ids for epoch in range(30)}
     assert {len(ids) for ids in seen} == {3}
     assert len(seen) > 10
-
-
-def test_too_few_items_to_compare() -> None:
-    with pytest.raises(ValueError, match="n_items must be at least 2, got 1"):
-        ItemSampler(1, 0)

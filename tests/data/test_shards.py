@@ -12,7 +12,6 @@ import pytest
 
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.shards import generate_shards, write_shards
-from crossjem_pl.data.simulator import simulate
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.lists import RankingList
 from tests.conftest import example_lists
@@ -49,26 +48,6 @@ def test_shards_hold_the_lists_in_order(tmp_path: Path) -> None:
         (folder / name).stat().st_size for name in names(folder)[:3]
     ]
     assert str(report).startswith(f"{folder}: 23 lists in 3 shards, ")
-
-
-def test_an_exact_multiple_makes_no_empty_shard(tmp_path: Path) -> None:
-    assert len(write_shards(LISTS[:20], tmp_path, lists_per_shard=10).shards) == 2
-
-
-def test_the_writer_takes_one_list_at_a_time(tmp_path: Path) -> None:
-    taken = 0
-
-    def lists() -> Iterator[RankingList]:
-        nonlocal taken
-        for one in LISTS:
-            assert len(list(tmp_path.glob("0*.parquet"))) == taken // 5, (
-                "a shard is whole before the next begins"
-            )
-            taken += 1
-            yield one
-
-    write_shards(lists(), tmp_path, lists_per_shard=5, row_group=2)
-    assert taken == 23
 
 
 def test_an_interrupted_writer_leaves_a_folder_that_is_refused(tmp_path: Path) -> None:
@@ -172,14 +151,6 @@ def test_shards_of_unknown_origin_are_not_kept(tmp_path: Path) -> None:
         generate_shards(make, 23, tmp_path, OPTIONS, 5)
 
 
-def test_any_slice_of_the_simulator_makes_the_same_shards(tmp_path: Path) -> None:
-    def simulated(start: int, count: int) -> Iterator[RankingList]:
-        return simulate(count, 8, seed=3, start=start)
-
-    generate_shards(simulated, 11, tmp_path, {"seed": 3}, lists_per_shard=4)
-    assert list(read_lists(tmp_path)) == list(simulate(11, 8, seed=3))
-
-
 # --- the manifest ------------------------------------------------------------------------------------------
 
 
@@ -200,9 +171,3 @@ def test_a_folder_that_lost_or_gained_shards_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match=r"manifest\.json: not JSON"):
         ShardSource(".").stream(tmp_path)
-
-
-def test_manifests_of_other_programs_are_left_alone(tmp_path: Path) -> None:
-    write_shards(LISTS, tmp_path, lists_per_shard=10)
-    (tmp_path / "manifest.json").write_text('{"files": []}')
-    assert len(ShardSource(".").stream(tmp_path)) == 23

@@ -187,13 +187,6 @@ def test_a_shard_with_other_columns_is_named(tmp_path: Path, columns: dict[str, 
         ShardSource(".").stream(tmp_path)
 
 
-def test_a_column_that_only_later_shards_have_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", LISTS[:5], scores=None)
-    write(tmp_path / "b.parquet", LISTS[5:10])
-    with pytest.raises(ValueError, match=r"a\.parquet, field 'scores': is missing, but .*b\.parquet has it"):
-        ShardSource(".").stream(tmp_path)
-
-
 def test_a_bad_row_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", LISTS[:5])
     texts = [list(one.items) for one in LISTS[5:10]]

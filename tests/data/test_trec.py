@@ -131,9 +131,9 @@ def test_lists_become_runs_and_qrels(tmp_path: Path) -> None:
     assert read_run(tmp_path / "a.run") == {"q1": {"a": 0.75, "b": 0.1}, "q2": {"b": 0.5, "c": -2.0}}
     assert write_qrels(LISTS[:1], tmp_path / "a.qrels") == 2
     assert (tmp_path / "a.qrels").read_text() == "q1 0 a 1\nq1 0 b 0\n"
-    with pytest.raises(ValueError, match="list 'q3', field 'scores': a run needs scores"):
+    with pytest.raises(ValueError, match="list 'q3', field 'scores': there are none to write"):
         write_run(LISTS, tmp_path / "b.run")
-    with pytest.raises(ValueError, match="list 'q2', field 'labels': qrels need labels"):
+    with pytest.raises(ValueError, match="list 'q2', field 'labels': there are none to write"):
         write_qrels(LISTS, tmp_path / "b.qrels")
     with pytest.raises(ValueError, match=r"query 'q', item 'a': qrels need integer grades, not 0\.5"):
         write_qrels([RankingList("q", "x", ("a",), ("y",), (0.5,))], tmp_path / "b.qrels")

@@ -106,30 +106,6 @@ def test_lambda_loss_of_one_list(scheme: str, k: int | None, graded: bool) -> No
     assert_equal(our_value(mine, lists), expected)
 
 
-def test_lambda_loss_of_several_lists() -> None:
-    """Theirs is the mean over all pairs of the batch, ours the mean over lists of the mean over pairs."""
-    lists = make_lists()
-    expected = their_listwise(theirs.LambdaLoss, lists)[0]
-    scores, targets, mask = lists
-    pairs = (targets[:, :, None] > targets[:, None, :]) & mask[:, :, None] & mask[:, None, :]
-    counts = pairs.sum(dim=(1, 2))
-    each = ours.LambdaLoss()(scores, targets, mask, "none")
-    torch.testing.assert_close((each * counts).sum() / counts.sum(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_ndcg_loss1() -> None:
-    """Theirs counts the n pairs of an item with itself, each a constant gain / discount * log2(2)."""
-    scores, targets, _ = lists = make_lists((12,))
-    expected, gradient = their_listwise(lambda m: theirs.LambdaLoss(m, theirs.NDCGLoss1Scheme()), lists)
-    value, our_gradient = our_value(ours.LambdaLoss("ndcg_loss1"), lists)
-    order = scores.argsort(dim=-1, descending=True)
-    discount = 1 / torch.log2(2 + torch.arange(12.0))
-    gains = 2**targets - 1
-    own = (gains.gather(-1, order) * discount).sum() / (gains.sort(descending=True).values * discount).sum()
-    torch.testing.assert_close((value * 12 * 11 + own) / 144, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(our_gradient * (12 * 11) / 144, gradient, rtol=1e-5, atol=1e-5)
-
-
 def test_rank_net() -> None:
     """Theirs takes the binary logarithm, ours the natural one."""
     lists = make_lists((12,))

@@ -120,13 +120,6 @@ def test_a_list_keeps_its_negatives_where_nothing_is_left(ranker: DPR) -> None:
     assert MineHardNegatives(1).mine(ranker, [alone]) == [alone]
 
 
-def test_wrong_options_are_named() -> None:
-    with pytest.raises(ValueError, match="every_n_steps"):
-        MineHardNegatives(0)
-    with pytest.raises(ValueError, match="n_negatives=9 cannot be drawn from depth=8"):
-        MineHardNegatives(1, depth=8, n_negatives=9)
-
-
 class Recorder(MineHardNegatives):
     """Notes when it mined and what the training lists were at every step."""
 
