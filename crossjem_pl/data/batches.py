@@ -97,20 +97,13 @@ class ItemSampler:
     ) -> tuple[RankingList, int]:
         """The list with the drawn items, and how many of the N did not fit one pass."""
         wanted = min(self.n_items or len(ranking_list), len(ranking_list))
-        order = self._order(ranking_list, np.random.default_rng([self.seed, epoch, index]))[:wanted]
-        drawn = ranking_list.select(order)
+        order = np.random.default_rng([self.seed, epoch, index]).permutation(len(ranking_list)).tolist()
+        labels = ranking_list.labels
+        first = next((i for i in order if labels is not None and labels[i] > 0), order[0])
+        order.remove(first)
+        drawn = ranking_list.select([first, *order][:wanted])
         fits = ranker.one_pass_items(drawn)
         return (drawn, 0) if fits == wanted else (drawn.select(range(fits)), wanted - fits)
-
-    @staticmethod
-    def _order(ranking_list: RankingList, random: np.random.Generator) -> list[int]:
-        order = random.permutation(len(ranking_list)).tolist()
-        labels = ranking_list.labels
-        first = next((i for i in order if labels is not None and labels[i] > 0), None)
-        if first is not None:
-            order.remove(first)
-            order.insert(0, first)
-        return order
 
 
 class BatchLoader(ABC):
@@ -119,6 +112,7 @@ class BatchLoader(ABC):
     A subclass says what the batches of an epoch are, as a pure function of the seed and the epoch.
 
     Args:
+        total: lists of all ranks.
         ranker: whose `collate` makes the batches.
         batch_size: lists per batch and rank.
         sampler: draws items (training), or None for all items (evaluation).
@@ -131,6 +125,7 @@ class BatchLoader(ABC):
 
     def __init__(
         self,
+        total: int,
         ranker: Ranker,
         batch_size: int,
         *,
@@ -142,7 +137,7 @@ class BatchLoader(ABC):
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        self.ranker, self.batch_size = ranker, batch_size
+        self.total, self.ranker, self.batch_size = total, ranker, batch_size
         self.item_sampler, self.shuffle, self.seed = sampler, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.num_workers, self.pin_memory = num_workers, pin_memory
@@ -151,11 +146,6 @@ class BatchLoader(ABC):
         """(position in the source, list) of each list of what `_batches` yields; called in the workers."""
         self._handed_out = 0
         self._start = 0
-
-    @property
-    @abstractmethod
-    def total(self) -> int:
-        """Lists of all ranks."""
 
     @abstractmethod
     def _batches(self, first: int) -> Iterable[Any]:
@@ -166,13 +156,10 @@ class BatchLoader(ABC):
 
     @property
     def sampler(self) -> Self:
-        """The object whose `set_epoch` the trainer calls before every epoch."""
+        """The object whose `set_epoch` the trainer calls before every epoch; it looks at both names."""
         return self
 
-    @property
-    def batch_sampler(self) -> Self:
-        """The same object again: the trainer looks at both names."""
-        return self
+    batch_sampler = sampler
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -207,12 +194,8 @@ class ListLoader(BatchLoader):
     """
 
     def __init__(self, lists: Sequence[RankingList], ranker: Ranker, batch_size: int, **options: Any) -> None:
-        super().__init__(ranker, batch_size, **options)
+        super().__init__(len(lists), ranker, batch_size, **options)
         self.lists = lists
-
-    @property
-    def total(self) -> int:
-        return len(self.lists)
 
     def _batches(self, first: int) -> Iterator[list[tuple[int, RankingList]]]:
         """Lists, not positions: workers hold no copy, so lists that were replaced meanwhile reach the next batches."""

@@ -207,15 +207,12 @@ def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
 
 
 class EpochOrder:
-    """Which lists a rank sees in an epoch, and when.
+    """Which lists a rank sees in an epoch, and when (docs/streaming.md, "The order of an epoch").
 
-    The row groups of all shards are permuted. Rank r of W takes the contiguous part r T / W to (r + 1) T / W of the T
-    lists in that order (row groups are cut at the borders), so that every list is in one part and the parts differ by
-    one list at most. A part that is one short gets its own first list once more at the end, so that all ranks make the
-    same number of steps; with fewer lists than ranks, a rank without a list gets one of another rank.
-
-    The part is read front to back in windows of `buffer` lists, each permuted: a list moves by less than one window
-    from where its row group puts it, which is anywhere in the epoch.
+    The row groups of all shards are permuted. Rank r of W takes the part r T / W to (r + 1) T / W of the T lists in
+    that order. A part that is one short gets its own first list once more at the end, so that all ranks make the same
+    number of steps; with fewer lists than ranks, a rank without a list gets one of another rank. The part is read in
+    windows of `buffer` lists, each permuted.
 
     Args:
         rows: int64 [row groups], the lists of each, none 0.
@@ -279,13 +276,12 @@ class StreamingLoader(BatchLoader):
     """Yields `ListBatch`es of lists that are read from Parquet shards as they are needed.
 
     The batches of an epoch are a pure function of (seed, epoch, rank, world_size, batch_size, buffer), see
-    `EpochOrder`; the number of workers does not enter. Each process reads its part of the shards once, in Arrow's
-    columns, and hands the rows of whole batches to its workers, which make lists of them and tokenise: so no worker
-    reads what another one reads, none has more to do than the others, and one shard serves any number of them. Memory
-    holds one window of `buffer` lists (twice that while the next is read) and the batches that are prepared.
+    `EpochOrder`. Each process reads its part of the shards once, in Arrow's columns, and hands the rows of whole
+    batches to its workers, which make lists of them and tokenise. Memory holds one window of `buffer` lists (twice
+    that while the next is read) and the batches that are prepared.
 
-    A run that resumes begins to read at the row group in which the window of its next batch begins. The position holds
-    for the same shards and settings only; with others it is refused, not misread.
+    A run that resumes begins to read at the row group in which the window of its next batch begins. The position
+    holds for the same shards and settings only; with others it is refused.
 
     Args:
         index: the shards and the size of the shuffle buffer.
@@ -296,13 +292,9 @@ class StreamingLoader(BatchLoader):
     """
 
     def __init__(self, index: ShardIndex, ranker: Ranker, batch_size: int, **options: Any) -> None:
-        super().__init__(ranker, batch_size, **options)
+        super().__init__(len(index), ranker, batch_size, **options)
         self.index, self.buffer = index, index.buffer
         self._make_lists = index.lists
-
-    @property
-    def total(self) -> int:
-        return len(self.index)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "batches": len(self), "stream": self._settings()}

@@ -141,7 +141,6 @@ def merge_scores(lists: Iterable[RankingList], path: Path) -> Iterator[RankingLi
 def _list_scores(
     path: Path, ranking_list: RankingList, query_id: str, rows: Iterator[Row]
 ) -> tuple[float, ...]:
-    wanted = set(ranking_list.item_ids)
     scores: dict[str, float] = {}
     for row in rows:
         if query_id != ranking_list.query_id:
@@ -151,7 +150,7 @@ def _list_scores(
                 "the order of the lists, as crossjem teach writes them",
             )
         item = row.identifier("item_id")
-        if item not in wanted:
+        if item not in ranking_list.item_ids:
             raise row.error("item_id", f"list {query_id!r} has no item {item!r}")
         if item in scores:
             raise row.error("item_id", f"query {query_id!r}, item {item!r} is scored twice")

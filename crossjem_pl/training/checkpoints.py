@@ -77,17 +77,13 @@ def last_whole_checkpoint(folder: Path) -> Path | None:
     Raises:
         ValueError: names the files, if none can be read.
     """
-    damaged: list[Path] = []
+    damaged: list[str] = []
     for path in sorted(folder.glob("*.ckpt"), key=lambda p: p.stat().st_mtime_ns, reverse=True):
         if is_whole(path):
             if damaged:
-                warnings.warn(f"{_names(damaged)}: damaged or cut off; resuming from {path}", stacklevel=2)
+                warnings.warn(f"{', '.join(damaged)}: damaged or cut off; resuming from {path}", stacklevel=2)
             return path
-        damaged.append(path)
+        damaged.append(str(path))
     if damaged:
-        raise ValueError(f"{_names(damaged)}: damaged or cut off, and there is no other checkpoint")
+        raise ValueError(f"{', '.join(damaged)}: damaged or cut off, and there is no other checkpoint")
     return None
-
-
-def _names(paths: list[Path]) -> str:
-    return ", ".join(map(str, paths))

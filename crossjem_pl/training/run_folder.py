@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning import LightningModule, Trainer
+from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from torch import Tensor
 
@@ -51,13 +51,13 @@ class RunFolder(Callback):
         self.best, self.seconds = state_dict["best"], state_dict["seconds"]
         self._exported = state_dict["exported"]
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._started = time.monotonic()
 
     def on_validation_batch_start(
         self,
         trainer: Trainer,
-        pl_module: LightningModule,
+        pl_module: Any,
         batch: Any,
         batch_idx: int,
         dataloader_idx: int = 0,
@@ -65,13 +65,11 @@ class RunFolder(Callback):
         # averaged weights are there while lists are scored, and gone when the validation ends
         averaged = any(isinstance(callback, WeightAveraging) for callback in trainer.callbacks)  # type: ignore[attr-defined]
         if averaged and batch_idx == 0 and not trainer.sanity_checking:
-            assert isinstance(pl_module, RankingModule)
             self._validated = _weights(pl_module)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.sanity_checking or not _writes(trainer):
             return
-        assert isinstance(pl_module, RankingModule)
         monitored = trainer.callback_metrics.get(f"val/{pl_module.metrics[0]}")
         value = None if monitored is None else float(monitored)
         if value is not None and self.best is not None and value <= self.best:
@@ -81,11 +79,10 @@ class RunFolder(Callback):
         if trainer.state.fn == "fit":
             self._export(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         self.seconds, self._started = self._elapsed(), None
         if not _writes(trainer):
             return
-        assert isinstance(pl_module, RankingModule)
         if not self._exported:
             self._export(trainer, pl_module)
         self._summarise(trainer, pl_module, {})
@@ -99,14 +96,12 @@ class RunFolder(Callback):
         print(f"Evaluate it: crossjem test -c {root / 'config.yaml'} --model.weights {root / 'model'}")
         print(f"Use it:      crossjem rank {root / 'model'} QUERY ITEM ITEM ...", flush=True)
 
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         if _writes(trainer):
-            assert isinstance(pl_module, RankingModule)
             self._write_stage(trainer, pl_module, "test")
 
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_predict_end(self, trainer: Trainer, pl_module: Any) -> None:
         if _writes(trainer):
-            assert isinstance(pl_module, RankingModule)
             write_run(pl_module.runs["predict"], _root(trainer) / "predict.trec", tag=pl_module.ranker.name)
 
     def _export(self, trainer: Trainer, module: RankingModule) -> None:
