@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from crossjem_pl.lists import RankingList
 
 __all__ = ["RankingList", "Reranker"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {"RankingList": "crossjem_pl.lists", "Reranker": "crossjem_pl.inference"}
 

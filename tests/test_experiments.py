@@ -11,6 +11,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from crossjem_pl.cli import main
+from crossjem_pl.cli.experiments import experiment_files
 from crossjem_pl.cli.training import RankingCLI
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
@@ -120,3 +121,26 @@ def test_the_papers_experiments_make_a_step(name: str, tmp_path: Path) -> None:
     command += ["--model.ranker.init_args.encoder", str(encoder), "--trainer.fast_dev_run", "1"]
     command += ["--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.accelerator", "cpu"]
     assert main(command) == 0
+
+
+@pytest.mark.parametrize("name", ["packaged:rankers/bm25", "rankers/bm25", "experiments/rankers/bm25.yaml"])
+@pytest.mark.parametrize("option", ["-c", "--config="])
+def test_packaged_experiments_have_plain_names(
+    name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = str(root() / "experiments" / "rankers" / "bm25.yaml")
+    given = [option + name] if option.endswith("=") else [option, name]
+    expected = [option + file] if option.endswith("=") else [option, file]
+    assert experiment_files(["fit", *given, "--model.lr", "1"]) == ["fit", *expected, "--model.lr", "1"]
+    own = tmp_path / name
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.touch()
+    assert experiment_files(given) == (expected if "packaged:" in name else given), (
+        "an existing file comes first"
+    )
+
+
+def test_an_unknown_experiment_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "-c", "quikstart"]) == 2
+    assert "losses/rpl" in capsys.readouterr().err

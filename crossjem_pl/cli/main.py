@@ -14,7 +14,7 @@ from types import ModuleType
 __all__ = ["COMMANDS", "main", "quiet_libraries"]
 
 TRAINING = {
-    "fit": "train a ranker (-c config.yaml, repeatable; later files win)",
+    "fit": "train a ranker (-c FILE or a packaged experiment, repeatable; later ones win)",
     "validate": "evaluate on the validation lists",
     "test": "evaluate on the test lists (the validation lists if there are none)",
     "predict": "score lists and write a TREC run",
@@ -23,6 +23,7 @@ COMMANDS = {
     "rank": "rank items for a query, with a trained model or the packaged encoder",
     "simulate": "write simulated sponsored-search lists",
     "convert": "convert ranking lists between file layouts",
+    "split": "divide ranking lists into train, dev and test by query, group or time",
     "prepare": "turn a public dataset or a click log into ranking lists",
     "check": "look for mistakes in ranking lists before training on them",
     "overlap": "count the tokens that items share: whether a joint pass pays",

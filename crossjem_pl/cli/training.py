@@ -16,6 +16,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 
+from crossjem_pl.cli.experiments import experiment_files
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.checkpoints import AtomicCheckpointIO, last_whole_checkpoint
@@ -115,5 +116,5 @@ def run_training(argv: Sequence[str]) -> None:
             auto_configure_optimizers=False,  # RankingModule does: --model.optimizer
             parser_class=_Parser,
             parser_kwargs={"prog": "lightning"},
-            args=list(argv),
+            args=experiment_files(argv),
         )
