@@ -53,9 +53,8 @@ def run(args: argparse.Namespace) -> None:
             "folder first (`Reranker.from_pretrained(name).save_pretrained(folder)`)"
         )
     lists = list(read_lists(args.lists))
-    unlabelled = next((one.query_id for one in lists if one.labels is None), None)
-    if unlabelled is not None:
-        raise ValueError(f"{args.lists}: list {unlabelled!r} has no labels, and a threshold needs them")
+    if unlabelled := [ranking_list.query_id for ranking_list in lists if ranking_list.labels is None]:
+        raise ValueError(f"{args.lists}: list {unlabelled[0]!r} has no labels, and a threshold needs them")
     reranker = Reranker.from_pretrained(args.model, device=args.device)
     scores = []
     for first in track(range(0, len(lists), _BLOCK), description="scoring"):
@@ -81,17 +80,14 @@ def run(args: argparse.Namespace) -> None:
 def _table(stored: StoredThreshold) -> Table:
     table = Table(title=f"threshold {stored.threshold:.6g}: {stored.meaning}", title_justify="left")
     table.add_column("")
-    for column in ("positive accuracy", "negative accuracy", "overall accuracy"):
-        table.add_column(column, justify="right")
     names = [f"{kind}_accuracy" for kind in ("positive", "negative", "overall")]
-    table.add_row("this threshold, all pairs", *(_share(stored, name) for name in names))
-    table.add_row("this threshold, mean over lists", *(_share(stored, f"{name}_per_list") for name in names))
-    if stored.rule == "keep":
-        own = [f"own_{name}" for name in names]
-        table.add_row("each list its own, all pairs", *(_share(stored, name) for name in own))
-        table.add_row(
-            "each list its own, mean over lists", *(_share(stored, f"{name}_per_list") for name in own)
-        )
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for prefix, threshold in (("", "this threshold"), ("own_", "each list its own")):
+        for suffix, over in (("", "all pairs"), ("_per_list", "mean over lists")):
+            figures = [f"{prefix}{name}{suffix}" for name in names]
+            if figures[0] in stored.figures:
+                table.add_row(f"{threshold}, {over}", *(_share(stored, name) for name in figures))
     return table
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from crossjem_pl.data.simulator import click_probability, quick_back_probability, simulate_sessions
+from crossjem_pl.data.simulator import click_probability, quick_back_probability
 from crossjem_pl.evaluation.measures import rank_items
 from crossjem_pl.lists import RankingList
 
@@ -65,12 +65,7 @@ class ClickMetrics:
 
 
 def click_metrics(
-    run: Mapping[str, Mapping[str, float]],
-    lists: Iterable[RankingList],
-    k: int = 10,
-    *,
-    sessions: int | None = None,
-    seed: int = 0,
+    run: Mapping[str, Mapping[str, float]], lists: Iterable[RankingList], k: int = 10
 ) -> ClickMetrics:
     """Shows the first k items of each ranking to the simulator's users.
 
@@ -87,14 +82,10 @@ def click_metrics(
         run: query id -> item id -> score; items rank as in `evaluate_run`.
         lists: lists whose scores are the true relevance in [0, 1], as the simulator writes them.
         k: items shown.
-        sessions: None for the expectation; else the mean of so many drawn impressions of each query
-            (`simulate_sessions`), with the noise of real traffic.
-        seed: of these.
 
     Raises:
-        ValueError: for k or sessions below 1, a negative seed, no lists, a query with two lists, an item of
-            the run that its list lacks, lists that share no query with the run, a list without scores or with
-            one outside [0, 1]; names the list.
+        ValueError: for k below 1, no lists, a query with two lists, an item of the run that its list lacks, lists
+            that share no query with the run, a list without scores or with one outside [0, 1]; names the list.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -103,16 +94,10 @@ def click_metrics(
         query = ranking_list.query_id
         if query in rows:
             raise ValueError(f"list {query!r} occurs more than once")
-        shown = _shown(ranking_list, run.get(query, {}), k)
-        if sessions is None:
-            relevance = () if shown is None else shown.scores or ()
-            clicks = [click_probability(r) for r in relevance]
-            back = sum(click * quick_back_probability(r) for click, r in zip(clicks, relevance, strict=True))
-            rows[query] = (len(relevance), sum(clicks), back)
-        else:
-            drawn = list(simulate_sessions([] if shown is None else [shown], sessions, seed))
-            counts = (sum(sum(one.clicks) for one in drawn), sum(sum(one.quick_backs) for one in drawn))
-            rows[query] = (0 if shown is None else len(shown), counts[0] / sessions, counts[1] / sessions)
+        relevance = _relevance_of_shown(ranking_list, run.get(query, {}), k)
+        clicks = [click_probability(r) for r in relevance]
+        back = sum(click * quick_back_probability(r) for click, r in zip(clicks, relevance, strict=True))
+        rows[query] = (len(relevance), sum(clicks), back)
     if not rows:
         raise ValueError("there are no lists")
     missing = tuple(query for query in rows if not run.get(query))
@@ -126,17 +111,17 @@ def click_metrics(
     return ClickMetrics(k, table, missing, tuple(sorted(query for query in run if query not in rows)))
 
 
-def _shown(ranking_list: RankingList, scores: Mapping[str, float], k: int) -> RankingList | None:
-    """The list cut to what is shown; None where that is nothing."""
+def _relevance_of_shown(ranking_list: RankingList, scores: Mapping[str, float], k: int) -> list[float]:
+    """True relevance of the items that are shown."""
     name = f"list {ranking_list.query_id!r}"
     if ranking_list.scores is None:
         raise ValueError(f"{name}, field 'scores': clicks need the items' relevance, it has none")
     for i, score in enumerate(ranking_list.scores):
         if not 0 <= score <= 1:
             raise ValueError(f"{name}, field 'scores', position {i}: {score} is outside [0, 1]")
-    positions = {item: position for position, item in enumerate(ranking_list.item_ids)}
+    relevance = dict(zip(ranking_list.item_ids, ranking_list.scores, strict=True))
     first = rank_items(scores)[:k]
-    unknown = next((item for item in first if item not in positions), None)
+    unknown = next((item for item in first if item not in relevance), None)
     if unknown is not None:
         raise ValueError(f"{name} has no item {unknown!r}, which the run ranks")
-    return ranking_list.select([positions[item] for item in first]) if first else None
+    return [relevance[item] for item in first]

@@ -226,21 +226,19 @@ def _check_same_lists(runs: Sequence[Run]) -> None:
     """Refuses runs over other queries or candidates than the first run's."""
     first = runs[0]
     for run in runs[1:]:
-        odd = sorted(first.scores.keys() ^ run.scores.keys())
+        odd = _pairs(first) ^ _pairs(run)
         if odd:
-            holds, lacks = (first.name, run.name) if odd[0] in first.scores else (run.name, first.name)
+            query, item = min(odd)
+            holds, lacks = (first, run) if item in first.scores.get(query, {}) else (run, first)
+            what = f"item {item!r} of query {query!r}" if query in lacks.scores else f"query {query!r}"
             raise ValueError(
-                f"{run.name!r} and {first.name!r} do not cover the same queries: {len(odd)} are in one only, "
-                f"{odd[0]!r} is in {holds!r} and not in {lacks!r}. With allow_different it counts 0 there"
+                f"{run.name!r} and {first.name!r} do not rank the same queries and candidates: {what} is in "
+                f"{holds.name!r} and not in {lacks.name!r}. allow_different accepts it"
             )
-        for query, scores in first.scores.items():
-            items = sorted(scores.keys() ^ run.scores[query].keys())
-            if items:
-                holds = first.name if items[0] in scores else run.name
-                raise ValueError(
-                    f"{run.name!r} and {first.name!r} do not rank the same candidates for query {query!r}: "
-                    f"{len(items)} are in one only, {items[0]!r} is in {holds!r}. allow_different accepts it"
-                )
+
+
+def _pairs(run: Run) -> set[tuple[str, str]]:
+    return {(query, item) for query, scores in run.scores.items() for item in scores}
 
 
 def _results(metric: str, table: pd.DataFrame, baseline: str, margin: float, seed: int) -> pd.DataFrame:
@@ -276,7 +274,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         if unjudged := comparison.unjudged[name]:
             yield f"{name} ranks {unjudged:,} queries without judgements; left out."
     relevant = {(q, item) for q, grades in qrels.items() for item, grade in grades.items() if grade >= lowest}
-    ranked = {(q, item) for run in runs.values() for q, scores in run.scores.items() for item in scores}
+    ranked = set().union(*map(_pairs, runs.values()))
     if outside := len(relevant - ranked):
         yield (
             f"{outside:,} of the {len(relevant):,} relevant items are in no run's lists. nDCG, AP and recall "

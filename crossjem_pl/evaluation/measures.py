@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from crossjem_pl.data.trec import ranked
-from crossjem_pl.evaluation.classification import Accuracies, Pairs, Share
+from crossjem_pl.evaluation.classification import Pairs, Share
 from crossjem_pl.evaluation.metrics import compute, is_vectorised, parse_measures, tie_order
 
 __all__ = ["Evaluation", "PairMeasure", "evaluate_run", "rank_items"]
@@ -62,15 +62,11 @@ class PairMeasure(Measure):
             threshold: Tensor | float = pairs.recall_thresholds(keep)
         else:
             threshold = pairs.threshold_at_recall(keep) if pairs.positive.any() else math.nan
-        share = _SHARES[str(self.NAME)](pairs.accuracies(threshold))
+        share: Share = getattr(pairs.accuracies(threshold), _SHARES[str(self.NAME)])
         return share.per_list, share.pooled
 
 
-_SHARES: dict[str, Callable[[Accuracies], Share]] = {
-    "PosAcc": lambda found: found.positive,
-    "NegAcc": lambda found: found.negative,
-    "Acc": lambda found: found.overall,
-}
+_SHARES = {"PosAcc": "positive", "NegAcc": "negative", "Acc": "overall"}
 
 
 def _register(name: str, params: dict[str, ParamInfo], at: str | None) -> None:
@@ -135,14 +131,10 @@ class Evaluation:
 
     def to_markdown(self) -> str:
         """A table of the means and pooled values, and a line for what they leave out or count as 0."""
-        lines = ["| metric | mean |", "| --- | ---: |"]
-        lines += [f"| {name} | {_number(value)} |" for name, value in self.means.items()]
-        if self.pooled:
-            lines[:2] = ["| metric | mean over queries | all pairs |", "| --- | ---: | ---: |"]
-            lines[2:] = [
-                f"{line} {_number(self.pooled[name]) if name in self.pooled else ''} |"
-                for line, name in zip(lines[2:], self.means, strict=True)
-            ]
+        lines = ["| metric | mean over queries | all pairs |", "| --- | ---: | ---: |"]
+        for name, mean in self.means.items():
+            pooled = _number(self.pooled[name]) if name in self.pooled else ""
+            lines.append(f"| {name} | {_number(mean)} | {pooled} |")
         lines += ["", f"{len(self.per_query)} judged queries."]
         lines += [
             f"{count} of them have no {name} and are left out of its mean."
@@ -203,23 +195,22 @@ def evaluate_run(
     for query in evaluated:
         _check_finite(query, run[query], qrels[query])
     values = {name: dict.fromkeys(sorted(qrels), 0.0) for name in measures}
-    pooled = {}
-    for first in range(0, len(evaluated), _BLOCK):
+    vectorised = [name for name, measure in measures.items() if is_vectorised(measure)]
+    for first in range(0, len(evaluated) if vectorised else 0, _BLOCK):
         block = evaluated[first : first + _BLOCK]
-        vectorised = [name for name, measure in measures.items() if is_vectorised(measure)]
-        if vectorised:
-            order = tie_order([list(run[query]) for query in block])
-            judged = _padded([list(qrels[query].values()) for query in block])
-            tensors = (*_tensors(run, qrels, block), order)
-            found = compute(vectorised, *tensors, judged=judged, relevant_from=relevant_from)
-            for name, row in found.items():
-                values[name].update(zip(block, row.tolist(), strict=True))
+        order = tie_order([list(run[query]) for query in block])
+        judged = _padded([list(qrels[query].values()) for query in block])
+        tensors = (*_tensors(run, qrels, block), order)
+        found = compute(vectorised, *tensors, judged=judged, relevant_from=relevant_from)
+        for name, row in found.items():
+            values[name].update(zip(block, row.tolist(), strict=True))
+    pooled = {}
     for name, measure in measures.items():
         if isinstance(measure, PairMeasure):
             pairs = Pairs(*_tensors(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
             per_list, pooled[name] = measure.values(pairs)
             values[name].update(zip(evaluated, per_list.tolist(), strict=True))
-        elif not is_vectorised(measure):
+        elif name not in vectorised:
             values[name].update(_with_ir_measures(measure, run, qrels, evaluated, relevant_from))
     per_query = pd.DataFrame(values, dtype=np.float64)
     per_query.index.name = "query_id"

@@ -246,23 +246,17 @@ class RankingMetrics(Metric):
         judged: Tensor | None = None,
     ) -> None:
         """Adds lists; the tensors are those of `compute`."""
-        values = compute(
-            self.names,
-            scores,
-            labels,
-            mask,
-            tie_order(item_ids).to(scores.device),
-            judged=judged,
-            relevant_from=self.relevant_from,
-        )
-        self.query_keys.append(
-            torch.from_numpy(np.stack([_key(query) for query in query_ids])).to(self.device)
-        )
+        tensors, order = (scores, labels, mask), tie_order(item_ids).to(scores.device)
+        values = compute(self.names, *tensors, order, judged=judged, relevant_from=self.relevant_from)
+        keys = np.stack([_key(query) for query in query_ids])
+        self.query_keys.append(torch.from_numpy(keys).to(self.device))
         self.list_values.append(torch.stack([row.float() for row in values.values()], dim=1).to(self.device))
 
     def compute(self) -> dict[str, float]:
         """The mean of each metric, NaN where there are no lists."""
-        keys, values = (_joined(state).cpu() for state in (self.query_keys, self.list_values))
+        # a state is one tensor after the processes were synchronised, else a list of tensors
+        states = (self.query_keys, self.list_values)
+        keys, values = (torch.cat(s).cpu() if isinstance(s, list) else s.cpu() for s in states)
         unique, inverse = keys.unique(dim=0, return_inverse=True)
         first = torch.zeros(len(unique), dtype=torch.long).scatter_(0, inverse, torch.arange(len(keys)))
         means = values[first].double().mean(dim=0)
@@ -278,11 +272,6 @@ def _check(names: Sequence[str], relevant_from: float) -> dict[str, ir_measures.
     if lowest <= 0:
         raise ValueError(f"the lowest relevant label must be above 0, got {lowest}")
     return measures
-
-
-def _joined(state: Tensor | list[Tensor]) -> Tensor:
-    """A list state: a list of tensors in one process, one tensor after the processes are synchronised."""
-    return state if isinstance(state, Tensor) else torch.cat(state)
 
 
 def _key(query_id: str) -> np.ndarray:

@@ -1,25 +1,18 @@
 """Is a difference between two systems more than luck of the queries? Tests and intervals of scipy.stats.
 
-The values are those of one metric per query: a column of `[queries, comparisons]` is one comparison, and its result
-does not depend on the other columns. scipy is imported when something is tested.
+The values are those of one metric per query, [queries] or [queries, comparisons]: a column is one comparison, and its
+result does not depend on the other columns. Results are 0-d arrays or [comparisons]. All functions raise `ValueError`
+for no queries and for values that are not finite. scipy is imported when something is tested.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "WinTieLoss",
-    "bootstrap_interval",
-    "equivalence_test",
-    "holm",
-    "randomisation_test",
-    "t_test",
-    "win_tie_loss",
-]
+__all__ = ["bootstrap_interval", "equivalence_test", "holm", "randomisation_test", "t_test"]
 
 FloatArray = NDArray[np.float64]
 
@@ -27,33 +20,17 @@ _BATCH_VALUES = 1 << 22
 """Random numbers held at once: 32 MiB of float64."""
 
 
-class WinTieLoss(NamedTuple):
-    """On how many queries a system is better than, equal to and worse than the other."""
-
-    wins: int
-    ties: int
-    losses: int
-
-
 def randomisation_test(differences: ArrayLike, *, samples: int = 20_000, seed: int = 0) -> FloatArray:
-    """Fisher's paired randomisation test, two-sided: p-values, a 0-d array or [comparisons].
+    """Fisher's paired randomisation test, two-sided: p-values.
 
     Under the null hypothesis each query's difference is as likely to have the other sign. The p-value is the share of
     sign patterns whose |mean| is at least the observed one: of all 2^n patterns of the n differences that are not 0
     where these are at most `samples`, else (1 + hits) / (1 + samples) of random patterns on each side (Smucker, Allan
     and Carterette, CIKM 2007; Phipson and Smyth 2010). See `scipy.stats.permutation_test`.
-
-    Args:
-        differences: [queries] or [queries, comparisons].
-        samples: random patterns where the count is not exact.
-        seed: of the random patterns.
-
-    Raises:
-        ValueError: for no queries, values that are not finite, or `samples` below 1.
     """
     from scipy.stats import permutation_test
 
-    columns, shape = _columns(differences, samples)
+    columns, shape = _columns(differences)
     result = np.ones(columns.shape[1])
     for i, column in enumerate(columns.T):
         changed = column[column != 0]  # a zero is the same with either sign
@@ -71,22 +48,18 @@ def randomisation_test(differences: ArrayLike, *, samples: int = 20_000, seed: i
 
 
 def t_test(differences: ArrayLike) -> FloatArray:
-    """Paired t-test, two-sided: p-values, a 0-d array or [comparisons]; 1 where t has no value.
-
-    Raises:
-        ValueError: for no queries or values that are not finite.
-    """
+    """Paired t-test, two-sided: p-values; 1 where t has no value."""
     columns, shape = _columns(differences)
     return _one_sample(columns, 0.0, "two-sided").reshape(shape)
 
 
 def equivalence_test(differences: ArrayLike, margin: float) -> FloatArray:
-    """Two one-sided t-tests (TOST, Schuirmann 1987) of |mean| < margin: p-values, a 0-d array or [comparisons].
+    """Two one-sided t-tests (TOST, Schuirmann 1987) of |mean| < margin: p-values.
 
     A large p of a test for a difference does not show that two systems are level; a small p of this one does.
 
     Raises:
-        ValueError: for a margin not above 0, no queries, or values that are not finite.
+        ValueError: for a margin not above 0.
     """
     if not margin > 0:
         raise ValueError(f"the margin must be above 0, got {margin}")
@@ -116,24 +89,13 @@ def holm(p_values: ArrayLike) -> FloatArray:
 def bootstrap_interval(
     values: ArrayLike, *, level: float = 0.95, samples: int = 10_000, seed: int = 0
 ) -> tuple[FloatArray, FloatArray]:
-    """Percentile bootstrap interval of the mean over queries (Efron 1979): (low, high), 0-d or [columns] each.
+    """Percentile bootstrap interval (low, high) of the mean over queries (Efron 1979).
 
-    For a paired difference pass the differences.
-
-    Args:
-        values: [queries] or [queries, columns].
-        level: of the interval, inside (0, 1).
-        samples: resamples of the queries, the same for all columns.
-        seed: of the resamples.
-
-    Raises:
-        ValueError: for no queries, values that are not finite, `samples` below 1, or a level outside (0, 1).
+    For a paired difference pass the differences. All columns share the `samples` resamples of the queries.
     """
     from scipy.stats import bootstrap
 
-    if not 0 < level < 1:
-        raise ValueError(f"level must be inside (0, 1), got {level}")
-    columns, shape = _columns(values, samples)
+    columns, shape = _columns(values)
     if len(columns) == 1:
         return columns[0].reshape(shape), columns[0].reshape(shape)
     low, high = bootstrap(
@@ -149,40 +111,25 @@ def bootstrap_interval(
     return np.reshape(low, shape), np.reshape(high, shape)
 
 
-def win_tie_loss(differences: ArrayLike, *, tolerance: float = 1e-9) -> WinTieLoss:
-    """Counts the differences [queries] above, within and below `tolerance` of 0.
-
-    Raises:
-        ValueError: for no queries, values that are not finite, or more than one dimension.
-    """
-    columns, shape = _columns(differences)
-    if shape:
-        raise ValueError(f"expected [queries], got {columns.shape}")
-    wins, losses = int((columns > tolerance).sum()), int((columns < -tolerance).sum())
-    return WinTieLoss(wins, columns.size - wins - losses, losses)
-
-
 def _one_sample(columns: FloatArray, mean: float, alternative: str) -> FloatArray:
+    """p of t-tests per column, also where the differences do not vary."""
     from scipy.stats import ttest_1samp
 
     if len(columns) == 1:
         return np.ones(columns.shape[1])
-    constant = np.ptp(columns, axis=0) < 1e-12
-    shifted = columns[0] - mean
+    constant, shifted = np.ptp(columns, axis=0) < 1e-12, columns[0] - mean
     certain = {"two-sided": shifted != 0, "greater": shifted > 0, "less": shifted < 0}[alternative]
-    result = np.where(certain, 0.0, 1.0)  # differences that do not vary
+    result = np.where(certain, 0.0, 1.0)
     if not constant.all():
         result[~constant] = ttest_1samp(columns[:, ~constant], mean, axis=0, alternative=alternative).pvalue
     return result
 
 
-def _columns(values: ArrayLike, samples: int = 1) -> tuple[FloatArray, tuple[Any, ...]]:
+def _columns(values: ArrayLike) -> tuple[FloatArray, tuple[Any, ...]]:
     """The values as [queries, columns], and the shape of a result per column."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim not in (1, 2) or array.size == 0:
         raise ValueError(f"expected values [queries] or [queries, comparisons], got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"value of query {int(np.argwhere(~np.isfinite(array))[0][0])} is not finite")
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1, got {samples}")
     return array.reshape(len(array), -1), array.shape[1:]

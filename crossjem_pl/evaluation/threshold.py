@@ -62,16 +62,12 @@ def choose_threshold(
         ValueError: for lists without labels (names the first), unequal lengths, fewer than 2 lists with
             positives, or a rule that cannot be met.
     """
-    if len(lists) != len(scores):
-        raise ValueError(f"{len(lists)} lists but {len(scores)} rows of scores")
-    for one, row in zip(lists, scores, strict=True):
-        if one.labels is None:
-            raise ValueError(
-                f"list {one.query_id!r}, field 'labels': a threshold needs labels, there are none"
-            )
-        if len(row) != len(one):
-            raise ValueError(f"list {one.query_id!r}: {len(row)} scores for {len(one)} items")
-    with_positives = sum(max(one.labels or ()) >= relevant_from for one in lists)
+    for ranking_list, row in zip(lists, scores, strict=True):
+        if ranking_list.labels is None:
+            raise ValueError(f"list {ranking_list.query_id!r}, field 'labels': a threshold needs labels")
+        if len(row) != len(ranking_list):
+            raise ValueError(f"list {ranking_list.query_id!r}: {len(row)} scores, {len(ranking_list)} items")
+    with_positives = sum(max(ranking_list.labels or ()) >= relevant_from for ranking_list in lists)
     if with_positives < 2:
         raise ValueError(
             f"{with_positives} of {len(lists)} lists have an item with a label of at least {relevant_from:g}; "
@@ -83,9 +79,7 @@ def choose_threshold(
         pad_sequence([torch.ones(len(one), dtype=torch.bool) for one in lists], batch_first=True),
         relevant_from,
     )
-    if rule not in ("keep", "precision"):
-        raise ValueError(f"rule must be 'keep' or 'precision', got {rule!r}")
-    threshold = pairs.threshold_at_recall(target) if rule == "keep" else pairs.threshold_at_precision(target)
+    threshold = {"keep": pairs.threshold_at_recall, "precision": pairs.threshold_at_precision}[rule](target)
     found = pairs.accuracies(threshold)
     figures = _shares(found, seed) | _accuracies(found, "")
     if rule == "keep":
@@ -117,21 +111,15 @@ def _shares(found: Accuracies, seed: int) -> dict[str, float]:
     """Kept share of the positives and precision, with intervals over lists."""
     kept, right = (count.double().numpy() for count in (found.kept, found.positive.right))
     share = found.positive.per_list.numpy()
-    share = share[~np.isnan(share)]
-    precision = precision_low = precision_high = math.nan
+    share, precision = share[~np.isnan(share)], [math.nan] * 3
     if kept.any():
-        precision = float(right.sum() / kept.sum())
-        linearised = (right - precision * kept) / kept.mean()
-        interval = np.add(precision, bootstrap_interval(linearised, seed=seed))
-        precision_low, precision_high = interval.clip(0, 1)
-    low, high = bootstrap_interval(share, seed=seed)
+        mean = right.sum() / kept.sum()
+        linearised = (right - mean * kept) / kept.mean()
+        precision = [mean, *np.add(mean, bootstrap_interval(linearised, seed=seed)).clip(0, 1)]
+    figures = {"kept_share": (share.mean(), *bootstrap_interval(share, seed=seed)), "precision": precision}
+    ends = ("", "_low", "_high")
     return {
-        "kept_share": float(share.mean()),
-        "kept_share_low": float(low),
-        "kept_share_high": float(high),
-        "precision": precision,
-        "precision_low": float(precision_low),
-        "precision_high": float(precision_high),
+        name + end: float(v) for name, values in figures.items() for end, v in zip(ends, values, strict=True)
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -41,24 +40,6 @@ def test_the_better_ranking_has_fewer_quick_backs() -> None:
     assert click_metrics(filtered, lists).rates["quick_back_rate"] < good.rates["quick_back_rate"]
 
 
-def test_drawn_sessions_approach_the_expectation() -> None:
-    lists = list(simulate(40, 20, seed=1))
-    run = {one.query_id: dict(zip(one.item_ids, one.scores or (), strict=True)) for one in lists}
-    expected = click_metrics(run, lists, 5)
-    drawn = click_metrics(run, lists, 5, sessions=200, seed=3)
-    clicks = expected.per_query["clicks"].sum() * 200
-    assert drawn.rates["click_rate"] == pytest.approx(
-        expected.rates["click_rate"], abs=4 * math.sqrt(clicks) / (40 * 5 * 200)
-    )
-    assert drawn.rates["quick_back_rate"] == pytest.approx(
-        expected.rates["quick_back_rate"], abs=4 * 0.5 / math.sqrt(clicks)
-    )
-    assert drawn.rates["click_rate"] != expected.rates["click_rate"]
-    again = click_metrics(run, reversed(lists), 5, sessions=200, seed=3)
-    assert again.rates["click_rate"] == pytest.approx(drawn.rates["click_rate"])
-    assert (drawn.per_query["good_clicks"] >= 0).all()
-
-
 def test_ties_go_to_the_higher_id_as_everywhere() -> None:
     found = click_metrics({"q": {"a": 1.0, "b": 1.0, "c": 1.0}}, [ONE], k=1)
     assert found.rates["click_rate"] == click_probability(0.0)
@@ -77,14 +58,6 @@ def test_missing_and_unknown_queries_are_reported() -> None:
     assert found.to_dict()["queries"] == 2
 
 
-def test_no_drawn_click_leaves_the_rate_undefined() -> None:
-    dull = RankingList("q", "red", ("a",), ("x",), scores=(0.0,))
-    found = click_metrics({"q": {"a": 1.0}}, [dull], sessions=1)
-    assert found.rates["click_rate"] == 0
-    assert math.isnan(found.rates["quick_back_rate"])
-    assert found.to_dict()["quick_back_rate"] is None
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -98,8 +71,6 @@ def test_no_drawn_click_leaves_the_rate_undefined() -> None:
         ({"run": {"p": {"a": 1.0}}}, "share no query: 'q'"),
         ({"lists": []}, "no lists"),
         ({"k": 0}, "k must be at least 1, got 0"),
-        ({"sessions": 0}, "sessions"),
-        ({"sessions": 1, "seed": -1}, "seed"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:

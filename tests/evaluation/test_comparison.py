@@ -149,9 +149,9 @@ def test_different_queries_and_candidates_are_refused(folders: list[Path]) -> No
     write_run(fewer, folders[1] / "val.trec")
     write_run(other, folders[3] / "val.trec")
     fewer_folder, other_folder = folders[1], folders[3]
-    with pytest.raises(ValueError, match=r"same queries.*'q7' is in 'monobert' and not in 'crossjem'"):
+    with pytest.raises(ValueError, match="query 'q7' is in 'monobert' and not in 'crossjem'"):
         compare_runs([folders[0], fewer_folder])
-    with pytest.raises(ValueError, match=r"same candidates for query 'q3'.*'new' is in 'same'"):
+    with pytest.raises(ValueError, match="item 'new' of query 'q3' is in 'same'"):
         compare_runs([folders[0], other_folder])
     found = compare_runs([folders[0], fewer_folder, other_folder], allow_different=True)
     assert list(found.missing.values()) == [0, 1, 0]

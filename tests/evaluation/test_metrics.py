@@ -287,7 +287,7 @@ def test_missing_queries_count_as_zero_and_are_written(tmp_path: Path) -> None:
     assert (stored["queries"], stored["missing"], stored["unjudged"]) == (3, ["q2", "q3"], ["zz"])
     assert stored["relevant_from"] == 1
     table = (tmp_path / "new/metrics.md").read_text()
-    assert "| MRR@10 | 0.3333 |" in table
+    assert "| MRR@10 | 0.3333 |  |" in table
     assert "2 of them are missing" in table
 
 
