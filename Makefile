@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test lint clean
+.PHONY: help setup quickstart test docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -27,6 +27,9 @@ quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25
 
 test: $(READY) ## all tests, and the examples in docstrings
 	$(BIN)/pytest
+
+docs: $(READY) ## the documentation as a site, in site/
+	$(BIN)/mkdocs build --strict
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
