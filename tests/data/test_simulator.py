@@ -82,19 +82,10 @@ def test_nothing_is_drawn_before_the_first_list_is_asked_for() -> None:
     assert list(simulate(0)) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"n_lists": -1}, "n_lists"),
-        ({"n_lists": 1, "n_items": 0}, "n_items"),
-        ({"n_lists": 1, "seed": -1}, "seed"),
-        ({"n_lists": 1, "start": -1}, "start"),
-        ({"n_lists": 1, "split": "valid"}, "split.*'valid'"),
-    ],
-)
-def test_bad_arguments_are_refused_at_the_call(arguments: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        simulate(**arguments)  # type: ignore[arg-type]
+def test_bad_arguments_are_refused_at_the_call() -> None:
+    for name, value in {"n_lists": -1, "n_items": 0, "seed": -1, "start": -1, "split": "valid"}.items():
+        with pytest.raises(ValueError, match=name):
+            simulate(**{"n_lists": 1, name: value})  # type: ignore[arg-type]
 
 
 # splits
@@ -187,54 +178,33 @@ def find(world: World, name: str) -> int:
     return next(i for i, p in enumerate(world.products) if p.names[0][0] == name)
 
 
-def value_of(world: World, product: int, text: str) -> dict[int, int]:
-    return next(
-        {f: v} for f in world.products[product].facets for v in world.facet_values[f]
-        if world.values[v].synonyms[0] == text
-    )  # fmt: skip
-
-
-def test_relevance_of_products(world: World) -> None:
-    sofa, table, shoe = find(world, "sofa"), find(world, "coffee table"), find(world, "sneaker")
-    head = find(world, "seating")
-    query = Intent(sofa, {}, NONE, NONE, "get")
-
-    def rel(product: int, asked: Intent = query) -> float:
-        return relevance(world, asked, Intent(product, {}, NONE, NONE, "get"))
-
-    assert rel(sofa) == 1.0
-    assert (
-        1.0
-        > rel(sofa, query._replace(product=head))
-        > rel(head)
-        > rel(find(world, "bench"))
-        > rel(table)
-        > 0.0
-    )
-    assert rel(shoe) == 0.0
-
-
-def test_relevance_of_attributes_brands_places_and_purposes(world: World) -> None:
-    sofa = find(world, "sofa")
-    grey, white = value_of(world, sofa, "grey"), value_of(world, sofa, "white")
-    furniture = world.products[sofa].vertical
+def test_relevance_is_a_product_of_the_factors_of_the_page(world: World) -> None:
+    sofa, furniture = find(world, "sofa"), world.products[find(world, "sofa")].vertical
+    values = {
+        world.values[v].synonyms[0]: {f: v}
+        for f in world.products[sofa].facets
+        for v in world.facet_values[f]
+    }
     mine, rival = world.vertical_brands[furniture][:2]
-    query = Intent(sofa, grey, mine, 0, "cheap")
-
-    def rel(asked: Intent = query, **changes: object) -> float:
-        return relevance(world, asked, query._replace(**changes))  # type: ignore[arg-type]
-
-    assert rel() == 1.0
-    assert 1.0 > rel(values={}) > rel(values=white) > 0.0
-    assert 1.0 > rel(values={**grey, **value_of(world, sofa, "leather")}) > rel(values=white)
-    assert 1.0 > rel(brand=NONE) > rel(brand=rival) > 0.0
-    region = len(world.towns) + world.region_of(0)
-    far = len(world.towns) - 1
-    assert world.region_of(1) == world.region_of(0) != world.region_of(far)
-    assert 1.0 > rel(place=region) > rel(place=NONE) > rel(place=1) > rel(place=far) > 0.0
-    assert 1.0 > rel(purpose="get") > rel(purpose="repair") > 0.0
-    assert rel(query._replace(brand=NONE)) < 1.0
-    assert rel(query._replace(place=NONE)) < 1.0
+    query = Intent(sofa, values["grey"], mine, 0, "cheap")
+    conflict = world.values[next(iter(values["grey"].values()))].conflict
+    town, region, far = 1, len(world.towns) + world.region_of(0), len(world.towns) - 1
+    for changes, factor in (
+        ({}, 1.0), ({"product": find(world, "seating")}, 0.5), ({"product": find(world, "bench")}, 0.1),
+        ({"product": find(world, "coffee table")}, 0.02), ({"product": find(world, "sneaker")}, 0.0),
+        ({"values": {}}, 0.7), ({"values": values["white"]}, conflict),
+        ({"values": {**values["grey"], **values["leather"]}}, 0.85), ({"brand": NONE}, 0.6), ({"brand": rival}, 0.25),
+        ({"place": region}, 0.7), ({"place": NONE}, 0.65), ({"place": town}, 0.3), ({"place": far}, 0.04),
+        ({"purpose": "get"}, world.purpose_relevance["cheap"]["get"]), ({"purpose": "repair"}, 0.2),
+        ({"place": far, "brand": NONE}, 0.04 * 0.6),
+    ):  # fmt: skip
+        assert relevance(world, query, query._replace(**changes)) == pytest.approx(factor), changes
+    for wanted, factor in (
+        ({"product": find(world, "seating")}, 0.75),
+        ({"brand": NONE}, 0.8),
+        ({"place": NONE}, 0.4),
+    ):
+        assert relevance(world, query._replace(**wanted), query) == pytest.approx(factor), wanted
 
 
 # clicks

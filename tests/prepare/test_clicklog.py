@@ -124,11 +124,8 @@ def test_lists_without_a_good_click_are_kept_unless_told(tmp_path: Path) -> None
     assert prepared(log, tmp_path / "out")[0].counts["lists_without_positive"] == 1
     assert prepared(log, tmp_path / "b", require_click=True)[0].counts["unclicked_lists"] == 1
     assert set(labels(tmp_path / "b")) == {"r"}
-    log = tsv(tmp_path / "none.tsv", *rows[:2])
-    with pytest.raises(
-        ValueError, match="there are no lists to write; 1 queries left out, they have no good"
-    ):
-        prepared(log, tmp_path / "c", require_click=True)
+    with pytest.raises(ValueError, match="no lists to write; 1 queries left out, they have no good"):
+        prepared(tsv(tmp_path / "none.tsv", *rows[:2]), tmp_path / "c", require_click=True)
     assert not list((tmp_path / "c").iterdir())
 
 
@@ -152,25 +149,16 @@ def test_the_result_does_not_depend_on_the_order_of_the_rows(tmp_path: Path) -> 
         seen |= {one.query for one in first}
         assert sum(sum(one.labels or ()) for one in first) == len(first)
     assert len(seen) == 400
-    shards = sorted(p.name for p in (tmp_path / "a" / "train.parquet").glob("*.parquet"))
-    assert shards == [f"{i:06d}.parquet" for i in range(len(shards))]
-    assert len(shards) > 4
+    assert len(list((tmp_path / "a" / "train.parquet").glob("*.parquet"))) > 4
 
 
 def test_one_text_is_in_one_split_whatever_its_case_and_id(tmp_path: Path) -> None:
-    header = (*HEADER, "query_id")
-    rows = [
-        (text, f"k{k}", 1, 60, f"{text}-{n}")
-        for q in range(60)
-        for text in (f"Query {q}", f"query {q}")
-        for n in range(2)
-        for k in range(2)
-    ]
-    prepared(
-        tsv(tmp_path / "log.tsv", *rows, header=header), tmp_path / "out", dev_fraction=0.3, test_fraction=0.3
-    )
-    texts = [{one.casefold() for one in labels(tmp_path / "out", part)} for part in ("train", "dev", "test")]
-    assert sum(map(len, texts)) == 60
+    texts = [text for q in range(60) for text in (f"Query {q}", f"query {q}")]
+    rows = [(text, f"k{k}", 1, 60, f"{text}-{n}") for text in texts for n in range(2) for k in range(2)]
+    log = tsv(tmp_path / "log.tsv", *rows, header=(*HEADER, "query_id"))
+    prepared(log, tmp_path / "out", dev_fraction=0.3, test_fraction=0.3)
+    found = [{one.casefold() for one in labels(tmp_path / "out", part)} for part in ("train", "dev", "test")]
+    assert sum(map(len, found)) == 60
 
 
 def test_every_kind_of_table_reads_the_same(tmp_path: Path) -> None:
@@ -255,11 +243,9 @@ def test_a_finished_folder_is_left_alone(tmp_path: Path) -> None:
     "options",
     [
         {"min_items": 0},
-        {"min_good_clicks": 0},
         {"dev_fraction": -0.1},
         {"dev_fraction": 0.5, "test_fraction": 0.5},
         {"min_dwell": -1},
-        {"lists_per_shard": 0},
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:

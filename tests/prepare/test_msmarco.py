@@ -216,22 +216,20 @@ def test_a_bad_run_is_named_with_its_line(tmp_path: Path, dataset: str, text: st
 
 
 def test_folders_of_runs_hold_nothing_else(tmp_path: Path, dataset: str) -> None:
-    (tmp_path / "hdct" / "inner").mkdir(parents=True)
-    with pytest.raises(ValueError, match="folders inside are not searched"):
-        prepared(tmp_path / "out", dataset, parts=("train",), runs={"train": tmp_path / "hdct"})
-    (tmp_path / "hdct" / "000.txt").write_text("q1\tD1\t1\n")
-    (tmp_path / "hdct" / "hdct.zip").write_text("")
-    with pytest.raises(ValueError, match=r"found hdct\.zip"):
-        prepared(tmp_path / "out", dataset, parts=("train",), runs={"train": tmp_path / "hdct"})
-    with pytest.raises(FileNotFoundError, match="run not found"):
-        prepared(tmp_path / "out", dataset, parts=("train",), runs={"train": tmp_path / "none"})
+    (tmp_path / "hdct").mkdir()
+    for name, problem in (("inner", "folders inside are not searched"), ("hdct.zip", r"found hdct\.zip")):
+        if name == "inner":
+            (tmp_path / "hdct" / name).mkdir()
+        else:
+            (tmp_path / "hdct" / name).write_text("")
+        with pytest.raises(ValueError, match=problem):
+            prepared(tmp_path / "out", dataset, parts=("train",), runs={"train": tmp_path / "hdct"})
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"depth": 0}, "depth must be at least 1"),
-        ({"parts": ("train", "train")}, "distinct"),
         ({"parts": ("dev",), "add_positives": True}, "not among the parts"),
         ({"parts": ("trec-dl-2020",)}, "has no dataset"),
         ({"parts": ("dev",), "runs": {"train": Path("x")}}, "not among dev"),
@@ -274,22 +272,17 @@ def test_without_a_connection_it_says_what_to_download(tmp_path: Path) -> None:
     script = (
         "import pathlib, sys\n"
         "from crossjem_pl.prepare.msmarco import prepare_titles\n"
-        "try:\n    list(prepare_titles(pathlib.Path(sys.argv[1]), parts=('dev',)))\n"
-        "except ValueError as error:\n    print(error)\n"
+        "list(prepare_titles(pathlib.Path(sys.argv[1]), parts=('dev',)))\n"
     )
-    nowhere = "http://127.0.0.1:9"
-    settings = {"IR_DATASETS_HOME": str(tmp_path / "home"), "IR_DATASETS_DL_TRIES": "1"}
-    environment = {**os.environ, **settings, "HTTPS_PROXY": nowhere, "https_proxy": nowhere, "no_proxy": ""}
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    settings = {"IR_DATASETS_HOME": str(tmp_path / "home"), "IR_DATASETS_DL_TRIES": "1", **nowhere}
+    command = [sys.executable, "-c", script, str(tmp_path / "out")]
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "out")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False
     )
-    assert "msmarco-document: cannot read the documents" in done.stdout
-    assert "msmarco-docs.trec.gz (8,501.8 MB, MD5 d4863e4f342982b51b9a8fc668b2d0c0)" in done.stdout
-    assert str(tmp_path / "home" / "msmarco-document" / "collection.tsv.gz") in done.stdout
+    assert "msmarco-document: cannot read the documents" in done.stderr
+    assert "msmarco-docs.trec.gz (8,501.8 MB, MD5 d4863e4f342982b51b9a8fc668b2d0c0)" in done.stderr
+    assert str(tmp_path / "home" / "msmarco-document" / "collection.tsv.gz") in done.stderr
 
 
 def test_the_title_store_refuses_what_it_cannot_hold(tmp_path: Path) -> None:

@@ -51,18 +51,11 @@ def test_test_split_alone_and_odd_rows(tmp_path: Path) -> None:
     assert list(made[0].item_ids) == sorted(content_id(text) for text in texts)
     assert dict(zip(made[1].items, made[1].labels or (), strict=True)) == {"a": 1, "b": 0}
     assert made[3].query_id == f"{content_id('mount an ISO')}-2"
-    counts = dict(written["test"].counts)
-    for key, expected in {
-        "lists": 4,
-        "both": 1,
-        "untitled_items": 1,
-        "untitled_queries": 1,
-        "one_sided": 1,
-        "merged_queries": 1,
-        "merged_items": 2,
-        "repeated_queries": 1,
-    }.items():
-        assert counts[key] == expected, key
+    counts = {name: count for name, count in written["test"].counts.items() if name != "items" and count}
+    assert counts == {
+        "lists": 4, "positives": 4, "both": 1, "untitled_items": 1, "untitled_queries": 1, "one_sided": 1,
+        "merged_queries": 1, "merged_items": 2, "repeated_queries": 1,
+    }  # fmt: skip
 
 
 def test_dev_is_the_validation_split_or_a_part_of_train(tmp_path: Path) -> None:
@@ -89,18 +82,12 @@ def test_dev_is_the_validation_split_or_a_part_of_train(tmp_path: Path) -> None:
 
 
 def test_parquet_shards_below_folders(tmp_path: Path) -> None:
-    for name in (
-        "data/test-00000-of-00002.parquet",
-        "data/test-00001-of-00002.parquet",
-        "train/0000.parquet",
-    ):
+    tests = ["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet"]
+    for name in (*tests, "train/0000.parquet"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame([{**ROW, "query": name}]).to_parquet(tmp_path / "in" / name)
     prepared(tmp_path / "in", tmp_path / "out", dev_fraction=0)
-    assert [one.query for one in lists(tmp_path / "out" / "test.parquet")] == [
-        "data/test-00000-of-00002.parquet",
-        "data/test-00001-of-00002.parquet",
-    ]
+    assert [one.query for one in lists(tmp_path / "out" / "test.parquet")] == tests
     assert len(lists(tmp_path / "out" / "train.parquet")) == 1
 
 
@@ -132,16 +119,12 @@ def test_corpus_queries_and_judgements(tmp_path: Path, kind: str, top_ranked: bo
             jsonl(path, *rows)
     written = prepared(tmp_path / "in", tmp_path / "out")
     (one,) = lists(tmp_path / "out" / "test.parquet")
-    if top_ranked:
-        assert one == RankingList("q1", "first query", ("d2", "d3"), ("three", "four"), (2, 0))
-    else:
-        assert one == RankingList("q1", "first query", ("d0", "d2"), ("one", "three"), (0, 2))
-    counts = written["test"].counts
-    assert (counts["one_sided"], counts["untitled_queries"], counts["untitled_items"]) == (
-        1,
-        2,
-        2 if top_ranked else 1,
+    kept = (
+        (("d2", "d3"), ("three", "four"), (2, 0)) if top_ranked else (("d0", "d2"), ("one", "three"), (0, 2))
     )
+    assert one == RankingList("q1", "first query", *kept)
+    counts = [written["test"].counts[name] for name in ("one_sided", "untitled_queries", "untitled_items")]
+    assert counts == [1, 2, 2 if top_ranked else 1]
 
 
 def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
@@ -160,10 +143,7 @@ def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        (
-            [{"_id": "1", "text": "corpus"}],
-            "line 1, field 'query': expected a text or a list of texts",
-        ),
+        ([{"_id": "1", "text": "corpus"}], "line 1, field 'query': expected a text or a list of texts"),
         ([{**ROW, "positive": 3}], "line 1, field 'positive': expected a text or a list of texts, got int"),
         ([ROW, {**ROW, "query": None}], "line 2, field 'query'"),
         ([], "no rows"),
