@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.markup import escape
-from rich.progress import track
 from rich.table import Table
 
 from crossjem_pl.cli.console import wide_console
@@ -19,8 +18,6 @@ from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["add_arguments", "run"]
-
-T = TypeVar("T")
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
@@ -48,7 +45,6 @@ def run(args: argparse.Namespace) -> None:
         max_item_tokens=args.max_item_tokens,
         labels_field=args.labels_field,
         scores_field=args.scores_field,
-        progress=_progress,
     )
     console = wide_console()
     console.print(_figures(report))
@@ -62,10 +58,6 @@ def run(args: argparse.Namespace) -> None:
         print(f"wrote {args.json}")
     if args.strict and counts["error"] + counts["warning"]:
         raise SystemExit(1)
-
-
-def _progress(lists: Iterable[T], source: str) -> Iterable[T]:
-    return track(lists, description=Path(source).name, total=None, show_speed=False)
 
 
 def _figures(report: CheckReport) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,7 @@ HUB = {
     "askubuntu": "mteb/askubuntudupquestions-reranking",
     "scidocs": "mteb/scidocs-reranking",
 }
-_LOG: dict[str, Any] = {
-    "min_dwell": "without a quick-back flag, a click of so many seconds is good",
-    "missing_dwell": ("error", "good", "bad"),
-    "any_click": "every click is good",
-    "min_good_clicks": "good clicks that a keyword needs for label 1",
-    "min_items": "queries with fewer keywords are left out",
-    "require_click": "leave out queries without a good click",
-    "dev_fraction": "share of the queries",
-    "test_fraction": "share of the queries",
-    "seed": "of the splits",
-    "lists_per_shard": "lists in a shard",
-}
-"""What each option of a log is, or the choices that it has."""
+_LOG = [option for option in fields(LogOptions) if option.metadata]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,17 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, required in COLUMNS.items():
         text = "name of the column" if required else "name of the optional column"
         log.add_argument(f"--{name.replace('_', '-')}-column", metavar="NAME", help=text)
-    for name, about in _LOG.items():
-        value: Any = LogOptions.__dataclass_fields__[name].default
-        flag = f"--{name.replace('_', '-')}"
-        if value is False:
-            log.add_argument(flag, action="store_true", help=about)
-        elif isinstance(about, tuple):
-            log.add_argument(
-                flag, choices=about, default=value, help="clicks with neither flag nor dwell time"
-            )
-        else:
-            log.add_argument(flag, type=type(value), default=value, help=f"{about} (default {value})")
+    for option in _LOG:
+        kind: dict[str, Any] = {"type": type(option.default), "choices": option.metadata["choices"] or None}
+        if option.default is False:
+            kind = {"action": "store_true"}
+        text = f"{option.metadata['help']} (default {option.default})"
+        log.add_argument(f"--{option.name.replace('_', '-')}", default=option.default, help=text, **kind)
     for sub in what.choices.values():
         sub.add_argument("--out", type=Path, required=True, metavar="DIR")
 
@@ -100,7 +84,9 @@ def _written(args: argparse.Namespace) -> Iterable[Written]:
         columns = {name: getattr(args, f"{name}_column") for name in COLUMNS}
         named = {name: column for name, column in columns.items() if column is not None}
         return prepare_log(
-            args.files, args.out, LogOptions(named, **{name: getattr(args, name) for name in _LOG})
+            args.files,
+            args.out,
+            LogOptions(named, **{option.name: getattr(args, option.name) for option in _LOG}),
         )
     if getattr(args, "linkso", None) is not None:
         dev_fraction = DEV_FRACTION if args.dev_fraction is None else args.dev_fraction

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
-from rich.progress import Progress, track
+from rich.progress import track
 
 from crossjem_pl.data.formats import write_lists
-from crossjem_pl.data.shards import Manifest, generate_shards
+from crossjem_pl.data.shards import generate_shards
 from crossjem_pl.data.simulator import SPLITS, Split, simulate
+from crossjem_pl.lists import RankingList
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,24 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     for split in SPLITS:
         count = args.lists if split == "train" else args.held_out
+        make = partial(_lists, args, split)
         if args.shard_size is None:
             path = args.out / f"{split}.parquet"
-            lists = simulate(count, args.items, args.seed, split=split)
-            # ids are numbered, so no memory of them is needed
-            written = write_lists(track(lists, description=f"{split:5}", total=count), path, unique=False)
+            written = write_lists(make(0, count), path, unique=False)  # ids are numbered
             print(f"{path}: {written} lists of {args.items} keywords")
         else:
-            print(_write_shards(args, split, count))
+            options = {"generator": "simulator", "items": args.items, "seed": args.seed, "split": split}
+            print(generate_shards(make, count, args.out / split, options, args.shard_size))
 
 
-def _write_shards(args: argparse.Namespace, split: Split, count: int) -> Manifest:
-    with Progress() as progress:
-        task = progress.add_task(f"{split:5}", total=count)
-        return generate_shards(
-            lambda start, lists: simulate(lists, args.items, args.seed, start=start, split=split),
-            count,
-            args.out / split,
-            {"generator": "simulator", "items": args.items, "seed": args.seed, "split": split},
-            args.shard_size,
-            advance=lambda lists: progress.advance(task, lists),
-        )
+def _lists(args: argparse.Namespace, split: Split, start: int, count: int) -> Iterable[RankingList]:
+    lists = simulate(count, args.items, args.seed, start=start, split=split)
+    return track(lists, description=f"{split:5}", total=count)

@@ -10,10 +10,12 @@ import math
 import textwrap
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from rich.progress import track
 
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.formats import ListReader, detect_layout
@@ -25,7 +27,6 @@ from crossjem_pl.text import ShortTextTokenizer
 __all__ = ["KINDS", "CheckReport", "FileReport", "Kind", "Problem", "check", "normalise"]
 
 Grade = Literal["error", "warning", "note"]
-Progress = Callable[[Iterable[tuple[Row, RankingList]], str], Iterable[tuple[Row, RankingList]]]
 
 _EXAMPLES, _EXAMPLE_LENGTH = 3, 200
 _MANY = 0.01  # texts cut and tokens unknown are a warning above this share
@@ -232,7 +233,6 @@ def check(
     max_item_tokens: int = 32,
     labels_field: str | None = "labels",
     scores_field: str | None = "scores",
-    progress: Progress | None = None,
 ) -> CheckReport:
     """Reads lists once, goes on after malformed rows, and grades what it finds.
 
@@ -246,7 +246,6 @@ def check(
         max_query_tokens, max_item_tokens: limits, to count what they would cut.
         labels_field: column of the labels, None for none. A name other than "labels" must be in every row.
         scores_field: the same for the scores.
-        progress: wraps the lists of a source, given with its name, to show how far it is.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -259,8 +258,7 @@ def check(
     with Database(_TABLES) as database:
         for number, path in enumerate((lists, *tests)):
             source = _Source(path, labels_field, scores_field)
-            pairs = source.lists() if progress is None else progress(source.lists(), str(path))
-            for index, (row, ranking_list) in enumerate(pairs):
+            for index, (row, ranking_list) in enumerate(track(source.lists(), path.name, show_speed=False)):
                 _add(database, (number, index), source.place(row), ranking_list, tokenizer)
             database.execute(_VIEWS.format(source=number))
             reports.append(_report(database, source, number > 0, limits))

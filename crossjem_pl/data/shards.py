@@ -7,7 +7,7 @@ refuses a folder that is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -232,7 +232,6 @@ def generate_shards(
     options: Mapping[str, str | int | float],
     lists_per_shard: int = 10_000,
     row_group: int = ROW_GROUP,
-    advance: Callable[[int], object] | None = None,
 ) -> Manifest:
     """Writes generated lists as `write_shards` does; a call that was interrupted goes on where it stopped.
 
@@ -240,7 +239,6 @@ def generate_shards(
         make: makes lists `start` to `start + count - 1` from (start, count); any slice gives the same lists.
         count: lists in all, at least 1.
         folder, options, lists_per_shard, row_group: see `ShardWriter`.
-        advance: called with a number of lists that were written, or found to be there, for a progress bar.
 
     Raises:
         ValueError: as `ShardWriter`; for a shard with another number of lists, or a size below 1.
@@ -248,19 +246,10 @@ def generate_shards(
     _positive("lists_per_shard", lists_per_shard)
     _positive("the number of lists", count)
     writer = ShardWriter(folder, {"lists_per_shard": lists_per_shard, **options, "lists": count}, row_group)
-    report = advance or (lambda lists: None)
-
-    def advancing(lists: Iterable[RankingList]) -> Iterator[RankingList]:
-        for ranking_list in lists:
-            yield ranking_list
-            report(1)
-
     for start in range(0, count, lists_per_shard):
         expected = min(lists_per_shard, count - start)
-        if writer.keep(expected):
-            report(expected)
-        else:
-            writer.write(advancing(make(start, expected)))
+        if not writer.keep(expected):
+            writer.write(make(start, expected))
     return writer.close()
 
 

@@ -17,7 +17,7 @@ from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
 from crossjem_pl.prepare.output import one_line
 
-__all__ = ["Kind", "build_titles", "load", "official_candidates", "open_titles", "read_candidates", "read_documents",
+__all__ = ["Kind", "build_titles", "candidates", "load", "open_titles", "read_documents",
            "records", "run_files", "titles_of"]  # fmt: skip
 
 Kind = Literal["docs", "queries", "qrels", "scoreddocs"]
@@ -88,20 +88,6 @@ def _remedy(dataset_id: str, kind: Kind) -> str:
     )
 
 
-def official_candidates(dataset_id: str) -> Iterator[tuple[str, list[str]]]:
-    """(query id, item ids) of the dataset's own first stage (`scoreddocs`), by score, ties by item id descending.
-
-    Raises:
-        ValueError: as `records`, and for a query that reappears or has an item twice.
-    """
-    entries = (
-        (f"{dataset_id} scoreddocs, record {number}", record.query_id, record.doc_id, record.score)
-        for number, record in enumerate(records(dataset_id, "scoreddocs"), 1)
-    )
-    for query_id, scores in group_by_query(entries):
-        yield query_id, ranked(scores)
-
-
 def run_files(path: Path) -> list[Path]:
     """The run file itself, or the run files of a folder in sorted order (HDCT comes as 000.txt, 001.txt, ...).
 
@@ -109,8 +95,7 @@ def run_files(path: Path) -> list[Path]:
         FileNotFoundError: there is nothing.
         ValueError: a folder without run files, or with files of other endings between them.
     """
-    existing(path, "run")
-    if not path.is_dir():
+    if not existing(path, "run").is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
     foreign = [file.name for file in files if ending(file) not in _RUN_ENDINGS]
@@ -122,17 +107,25 @@ def run_files(path: Path) -> list[Path]:
     return files
 
 
-def read_candidates(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Streams (query id, item ids) of a run file, plain or gzip, or of a folder of run files.
+def candidates(dataset_id: str, run: Path | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Streams (query id, item ids) of a run file, plain or gzip, or of a folder of run files; without one, of the
+    dataset's own first stage (`scoreddocs`).
 
     Order: TREC runs by score, three fields by rank, ties by item id descending; text rows as the lines stand.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names file and line, for a malformed line, an item that a query has twice, lines of one
-            query that do not stand together, damaged gzip data, or an empty file.
+        ValueError: as `records`; names file and line, for a malformed line, an item that a query has twice, lines of
+            one query that do not stand together, damaged gzip data, or an empty file.
     """
-    for query_id, values in group_by_query(entry for file in run_files(path) for entry in _run_entries(file)):
+    if run is None:
+        entries: Iterable[Entry] = (
+            (f"{dataset_id} scoreddocs, record {number}", record.query_id, record.doc_id, record.score)
+            for number, record in enumerate(records(dataset_id, "scoreddocs"), 1)
+        )
+    else:
+        entries = (entry for file in run_files(run) for entry in _run_entries(file))
+    for query_id, values in group_by_query(entries):
         yield query_id, ranked(values)
 
 

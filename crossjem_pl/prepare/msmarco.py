@@ -20,10 +20,9 @@ from rich.progress import track
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.collection import (
     build_titles,
+    candidates,
     load,
-    official_candidates,
     open_titles,
-    read_candidates,
     read_documents,
     records,
     run_files,
@@ -163,9 +162,8 @@ def _lists(
     counts["positives_outside"] = sum(
         grade > 0 for grades in all_grades.values() for grade in grades.values()
     )
-    candidates = official_candidates(dataset_id) if run is None else read_candidates(run)
     with closing(store):
-        for query_id, item_ids in track(candidates, dataset_id, len(queries)):
+        for query_id, item_ids in track(candidates(dataset_id, run), dataset_id, len(queries)):
             query, grades = queries.get(query_id), all_grades.get(query_id, {})
             if query is None:
                 counts["unknown_queries"] += 1

@@ -156,20 +156,20 @@ def test_a_cut_off_run_goes_on_and_complete_parts_are_left_alone(
 ) -> None:
     options: dict[str, Any] = {"parts": ("dev", "train"), "lists_per_shard": 1}
     whole = prepared(tmp_path / "whole", dataset, **options)
-    out, candidates = tmp_path / "out", msmarco.official_candidates
+    out, candidates = tmp_path / "out", msmarco.candidates
 
-    def failing(dataset_id: str) -> Iterator[tuple[str, list[str]]]:
+    def failing(dataset_id: str, run: Path | None) -> Iterator[tuple[str, list[str]]]:
         for number, found in enumerate(candidates(dataset_id)):
             if number == 2:
                 raise KeyboardInterrupt
             yield found
 
-    monkeypatch.setattr(msmarco, "official_candidates", failing)
+    monkeypatch.setattr(msmarco, "candidates", failing)
     with pytest.raises(KeyboardInterrupt):
         prepared(out, dataset, **options)
     with pytest.raises(ValueError, match="not complete"):
         lists(out / "train.parquet")
-    monkeypatch.setattr(msmarco, "official_candidates", candidates)
+    monkeypatch.setattr(msmarco, "candidates", candidates)
     store = (out / TITLES).stat().st_mtime_ns
     again = prepared(out, dataset, **options)
     assert "was complete" in str(again["dev.parquet"])
