@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.progress import track
 
@@ -83,7 +83,7 @@ class LogOptions:
 
     columns: Mapping[str, str] = field(default_factory=dict)
     min_dwell: float = _option(30.0, "seconds from which a click is good, where only the dwell time is known")
-    missing_dwell: str = _option(
+    missing_dwell: Literal["error", "good", "bad"] = _option(
         "error", "what clicks with neither flag nor dwell time are", "error", "good", "bad"
     )
     any_click: bool = _option(False, "every click is good")
