@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,10 +44,13 @@ class ItemSideLayers(nn.ModuleList):
 
     def forward(
         self,
-        context: Tensor,
-        entries: Tensor,
+        joint: Tensor,
+        table: Tensor,
         context_mask: Tensor,
         word_mask: Tensor,
+        entry_token: Tensor,
+        entry_place: Tensor | None,
+        entry_shared: Tensor | None,
         group_token: Tensor,
         group_item: Tensor,
         group_pass: Tensor,
@@ -55,44 +59,52 @@ class ItemSideLayers(nn.ModuleList):
         """States [P * Q + G * W, width]: those of the contexts, then those of the items' tokens group by group.
 
         Args:
-            context: [P, Q, width], the joint encoding of [CLS], query and [SEP].
-            entries: [E, width], the states with which the items' tokens begin.
-            context_mask, word_mask, group_token, group_item, group_pass: see `RunFormat.axes`.
+            joint: [P, S, width], the joint encoding.
+            table: [places, width], see `place_table`; what is added to an entry is the row of its `entry_place` less
+                that of its `entry_shared`.
+            context_mask, word_mask, entry_token, entry_place, entry_shared, group_token, group_item, group_pass: see
+                `RunFormat.axes`.
             query_bias: added to the logits of the items' tokens on the query's words.
         """
         of_context = torch.where(context_mask, 0.0, HIDDEN)
         of_query = torch.where(word_mask, query_bias, of_context)[group_pass]
         same = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN)
         seen = torch.cat([of_query[:, None, :].expand(-1, same.shape[1], -1), same], dim=2)
-        states = torch.cat([context.flatten(0, 1), entries])
-        columns = torch.arange(context.shape[0] * context.shape[1], device=context.device)
-        columns = columns.unflatten(0, context_mask.shape)
+        passes, width = joint.shape[:2]
+        columns = torch.arange(context_mask.numel(), device=joint.device).unflatten(0, context_mask.shape)
+        in_joint = torch.arange(passes, device=joint.device)[:, None] * width
+        in_joint = in_joint + torch.arange(context_mask.shape[1], device=joint.device)
+
+        def enter(values: Tensor) -> Tensor:
+            """What the contexts and the entries have of values [P * S + places, ...] that are linear in the states."""
+            entries = F.embedding(entry_token, values)
+            if entry_place is not None and entry_shared is not None:
+                places = values[passes * width :]
+                entries = entries + (F.embedding(entry_place, places) - F.embedding(entry_shared, places))
+            return torch.cat([F.embedding(in_joint.flatten(), values), entries])
+
+        states = torch.cat([joint.flatten(0, 1), table.to(joint.dtype)])
         rows = columns.numel() + group_token
-        for layer in self:
+        for number, layer in enumerate(self):
             keys = torch.cat([columns[group_pass], rows], dim=1)
-            states = _run(layer, states, columns, of_context, rows, keys, seen)
+            states = _run(
+                layer, states, enter if number == 0 else None, columns, of_context, rows, keys, seen
+            )
             rows = columns.numel() + torch.arange(rows.numel(), device=rows.device).unflatten(0, rows.shape)
         return states
 
 
-def place_shift(encoder: nn.Module, place: Tensor, shared: Tensor) -> Tensor:
-    """What tells a token's place in its own item from the place that it has in the union, [E, width].
-
-    The difference of the encoder's position embeddings, 0 where the places are equal.
-
-    Args:
-        encoder: with a table of absolute positions.
-        place, shared: int64 [E].
-    """
-    table, first = _position_table(encoder), first_position(encoder.config)  # type: ignore[arg-type]
-    shift = F.embedding(place + first, table) - F.embedding(shared + first, table)
+def place_table(encoder: nn.Module, places: int) -> Tensor:
+    """The encoder's embeddings of its first `places` positions, [places, width]."""
+    first = first_position(encoder.config)  # type: ignore[arg-type]
+    table = _position_table(encoder)[first : first + places]
     # ELECTRA's embeddings may be narrower than its layers
     project = getattr(encoder, "embeddings_project", None)
-    return F.linear(shift, project.weight) if isinstance(project, nn.Linear) else shift
+    return F.linear(table, project.weight) if isinstance(project, nn.Linear) else table
 
 
 def has_position_table(encoder: nn.Module) -> bool:
-    """Whether `place_shift` is there for the encoder."""
+    """Whether `place_table` is there for the encoder."""
     return _position_table(encoder) is not None
 
 
@@ -116,12 +128,21 @@ def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
 
 
 def _run(
-    layer: Any, states: Tensor, columns: Tensor, of_context: Tensor, rows: Tensor, keys: Tensor, seen: Tensor
+    layer: Any,
+    states: Tensor,
+    enter: Callable[[Tensor], Tensor] | None,
+    columns: Tensor,
+    of_context: Tensor,
+    rows: Tensor,
+    keys: Tensor,
+    seen: Tensor,
 ) -> Tensor:
     """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width].
 
     Args:
-        states: [n, width]; the first P * Q are the contexts'.
+        states: [n, width]; the first P * Q are the contexts'. For the first layer what `enter` makes them from, so
+            that copies of one token are projected once.
+        enter: see above; None for the other layers.
         columns: int64 [P, Q], rows of `states`.
         of_context: float32 [P, Q], what is added to the logits of a context on itself.
         rows: int64 [G, W], rows of `states` of the items' tokens.
@@ -137,6 +158,8 @@ def _run(
     )
     size = attention.attention_head_size
     q, k, v = (project(states) for project in linear)
+    if enter is not None:
+        states, q, k, v = enter(states), enter(q), enter(k), enter(v)
 
     def heads(values: Tensor, index: Tensor) -> Tensor:
         return F.embedding(index, values).unflatten(-1, (-1, size))

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
@@ -23,7 +22,7 @@ from crossjem_pl.rankers.base import (
     register,
 )
 from crossjem_pl.rankers.crossjem import heads
-from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, has_position_table, place_shift
+from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, has_position_table, place_table
 from crossjem_pl.rankers.crossjem.batch import Passes, RunFormat, Steps, UnionAttention, UnionPositions, deal
 from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, QueryHead, ScoringHead, TokenStates
 from crossjem_pl.rankers.encoders import (
@@ -54,7 +53,7 @@ class _Preset(NamedTuple):
 
 
 _PAPER = _Preset(LinearHead, "sequential", "full", 0.0, 0, False, 100, 262)
-_BEST = _Preset(MatchHead, "item", "item", -3.0, 1, False, 700, 450)
+_BEST = _Preset(MatchHead, "item", "item", -3.0, 1, True, 700, 450)
 
 FORMS: dict[Form, _Preset] = {
     "paper": _PAPER,
@@ -80,8 +79,8 @@ class CrossJEM(NeuralRanker):
 
     An argument that is None is that of the form: "paper" (linear head, sequential positions, full attention, no
     item-side layers, N = 100, L_u = 262), "paper-positional" (the same with the sinusoids of Table 6b), "best", the
-    recommended form (match head, item positions, item attention with a query bias of -3, one item-side layer,
-    N = 700, L_u = 450), or "best-query" (the same with the query head).
+    recommended form (match head, item positions, item attention with a query bias of -3, one item-side layer with the
+    items' own places, N = 700, L_u = 450), or "best-query" (the same with the query head).
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and
@@ -142,9 +141,9 @@ class CrossJEM(NeuralRanker):
         if form not in FORMS:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
         given = {field: init_args[field] for field in _Preset._fields if init_args[field] is not None}
-        if "item_side_layers" in given and not item_side_layers:
-            given.setdefault("own_places", False)
         whole = FORMS[form]._replace(**given)
+        if own_places is None and not (whole.item_side_layers and whole.union_positions == "item"):
+            whole = whole._replace(own_places=False)
         made = head if head is not None else whole.head()
         init_args |= {**whole._asdict(), "head": {"class": type(made).__name__, "init_args": made.init_args}}
         super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
@@ -271,14 +270,12 @@ class CrossJEM(NeuralRanker):
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
         context, states = hidden[:, : context_mask.shape[1]], hidden.flatten(0, 1)
         if self.item_side_layers is not None:
-            assert entry_token is not None
-            entries = F.embedding(entry_token, states)
-            if entry_place is not None:
-                assert entry_shared is not None
-                entries = entries + place_shift(self.encoder, entry_place, entry_shared).to(entries.dtype)
+            places = self.max_item_tokens + 1 if self.own_places else 0
+            table = place_table(self.encoder, places) if places else hidden[0, :0]
+            entries = entry_token, entry_place, entry_shared
             groups = group_token, group_item, group_pass
             states = self.item_side_layers(
-                context, entries, context_mask, word_mask, *groups, self.query_bias
+                hidden, table, context_mask, word_mask, *entries, *groups, self.query_bias
             )
             context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
         items = item_rows, item_mask, item_positions, item_pass
