@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.table import Table
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.evaluation.report import compare, results_table
 
-__all__ = ["add_arguments", "add_run_arguments", "run"]
+__all__ = ["add_arguments", "add_run_arguments", "run", "run_options"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,18 +45,14 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def run_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What `add_run_arguments` added, as arguments of `compare_runs`."""
+    names = ("runs", "baseline", "split", "qrels", "allow_different", "margin", "relevant_from")
+    return {name: getattr(args, name) for name in names}
+
+
 def run(args: argparse.Namespace) -> None:
-    comparison = compare(
-        args.runs,
-        args.baseline,
-        args.metrics,
-        args.out,
-        args.qrels,
-        split=args.split,
-        allow_different=args.allow_different,
-        margin=args.margin,
-        relevant_from=args.relevant_from,
-    )
+    comparison = compare(names=args.metrics, out=args.out, **run_options(args))
     table = Table(title=comparison.lists, title_justify="left")
     found = results_table(comparison)
     for column in found.columns:

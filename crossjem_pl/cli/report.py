@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from crossjem_pl.cli.compare import add_run_arguments
+from crossjem_pl.cli.compare import add_run_arguments, run_options
 from crossjem_pl.cli.console import wide_console
 from crossjem_pl.evaluation import charts
 from crossjem_pl.evaluation.report import build_report, write_report
@@ -33,19 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     tokenizer = None if args.tokenizer is None else ShortTextTokenizer(load_tokenizer(args.tokenizer))
     with wide_console().status("report"):
-        report = build_report(
-            args.runs,
-            args.metric,
-            baseline=args.baseline,
-            qrels=args.qrels,
-            latency=args.latency,
-            split=args.split,
-            allow_different=args.allow_different,
-            examples=args.examples,
-            tokenizer=tokenizer,
-            margin=args.margin,
-            relevant_from=args.relevant_from,
-        )
+        options = {name: getattr(args, name) for name in ("metric", "latency", "examples")}
+        report = build_report(tokenizer=tokenizer, **options, **run_options(args))
         write_report(report, args.out)
     for note in report.notes:
         print(note)

@@ -115,13 +115,8 @@ def test_evaluate_takes_the_metrics_of_a_filter_and_clicks(
     write_lists(lists, tmp_path / "lists.parquet")
     write_run(lists, tmp_path / "run.trec")
     write_qrels(lists, tmp_path / "qrels")
-    command = [
-        "evaluate",
-        str(tmp_path / "run.trec"),
-        str(tmp_path / "qrels"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    command = ["evaluate", *(str(tmp_path / name) for name in ("run.trec", "qrels"))]
+    command += ["--out", str(tmp_path / "out")]
     command += ["--clicks", str(tmp_path / "lists.parquet"), "--shown", "5"]
     assert main([*command, "--metrics", "AUC", "NegAcc@80", "NegAcc(threshold='run')@80"]) == 0
     out = capsys.readouterr().out

@@ -234,11 +234,6 @@ def test_float_labels_are_gains() -> None:
     assert found["RR"].item() == 0.5
 
 
-def test_lists_without_a_relevant_item_are_zero() -> None:
-    values = metrics.compute(NAMES, **one_list([2.0, 1.0], [0, -1]))
-    assert {name: value.item() for name, value in values.items()} == dict.fromkeys(NAMES, 0.0)
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

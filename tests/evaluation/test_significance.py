@@ -35,12 +35,6 @@ def test_sampled_randomisation_is_near_the_exact_one() -> None:
     assert found != float(randomisation_test(differences, seed=1))
 
 
-def test_sampled_randomisation_is_near_the_t_test_on_many_queries() -> None:
-    differences = np.random.default_rng(0).normal(0.02, 0.3, 800)
-    assert float(randomisation_test(differences)) == pytest.approx(float(t_test(differences)), rel=0.1)
-    assert float(randomisation_test(differences + 1)) == pytest.approx(2 / 20_001)
-
-
 def test_columns_do_not_influence_each_other() -> None:
     columns = np.random.default_rng(1).normal(0.05, 0.3, (60, 3))
     columns[5:, 1] = 0.0  # this one is counted exactly, the others are sampled
