@@ -221,7 +221,7 @@ class Runner:
         """
         found = []
         for folder in folders:
-            stored = read_run_folder(folder, self.split, curves=False)
+            stored = read_run_folder(folder, self.split)
             if not stored.scores or stored.qrels is None:
                 raise ValueError(
                     f"{folder} has no {self.split}.trec with {self.split}.qrels: have the lists whole-numbered labels?"

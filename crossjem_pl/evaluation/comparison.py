@@ -144,9 +144,7 @@ def compare_runs(
     parse_measures(names)
     if not runs:
         raise ValueError("there is no run to compare")
-    stored = with_names(
-        [run if isinstance(run, Run) else read_run_folder(run, split, curves=False) for run in runs]
-    )
+    stored = with_names([run if isinstance(run, Run) else read_run_folder(run, split) for run in runs])
     for run in stored:
         if not run.scores:
             there = ", ".join(sorted(file.name for file in run.path.glob("*.trec"))) or "none"

@@ -27,16 +27,10 @@ from torchmetrics import Metric
 
 __all__ = [
     "RankingMetrics",
-    "average_precision",
     "check_scored",
     "compute",
     "is_vectorised",
-    "ndcg",
     "parse_measures",
-    "precision",
-    "ranked_labels",
-    "recall",
-    "reciprocal_rank",
     "tie_order",
 ]
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class LearningCurve:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as far as its folder tells; {} and None stand for what it lacks.
+    """A run as far as its folder tells; {} and None stand for what it lacks. Training files are read when asked for.
 
     Args:
         path: of the folder or the TREC run file.
@@ -54,9 +55,6 @@ class Run:
         qrels: of the folder.
         lists: the file with the texts of the split.
         summary: of `summary.json`.
-        config, config_text: of `config.yaml`, parsed and as it is.
-        model: of `model/config.json`.
-        curve: losses and validation metrics of the training.
         name: unique among the runs that are compared, see `with_names`.
     """
 
@@ -66,11 +64,28 @@ class Run:
     qrels: dict[str, dict[str, int]] | None = None
     lists: Path | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    config_text: str | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
-    curve: LearningCurve | None = None
     name: str = ""
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of `config.yaml`."""
+        return _mapping(self.path / "config.yaml", yaml.safe_load)
+
+    @cached_property
+    def config_text(self) -> str | None:
+        """The text of `config.yaml`."""
+        path = self.path / "config.yaml"
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    @cached_property
+    def model(self) -> dict[str, Any]:
+        """The content of `model/config.json`."""
+        return _mapping(self.path / "model" / "config.json", json.loads)
+
+    @cached_property
+    def curve(self) -> LearningCurve | None:
+        """Losses and validation metrics of the training."""
+        return read_learning_curve(self.path)
 
     @property
     def label(self) -> str:
@@ -103,13 +118,12 @@ class Run:
         return value
 
 
-def read_run_folder(path: str | Path, split: str, *, curves: bool = True) -> Run:
+def read_run_folder(path: str | Path, split: str) -> Run:
     """Reads what there is of a run folder, or a TREC run file.
 
     Args:
         path: folder or file.
         split: which run of a folder: `<split>.trec`, `<split>.qrels`, `<split>_lists.parquet`.
-        curves: whether `metrics.csv` and the configurations are read, which a comparison does not need.
 
     Raises:
         FileNotFoundError: if there is no such folder or file.
@@ -121,23 +135,13 @@ def read_run_folder(path: str | Path, split: str, *, curves: bool = True) -> Run
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such run folder or run file")
     run, qrels, lists = path / f"{split}.trec", path / f"{split}.qrels", path / f"{split}_lists.parquet"
-    found = Run(
+    return Run(
         path,
         split,
         read_run(run) if run.is_file() else {},
         read_qrels(qrels) if qrels.is_file() else None,
         lists if lists.is_file() else None,
         _summary(path / "summary.json"),
-    )
-    if not curves:
-        return found
-    config = path / "config.yaml"
-    return replace(
-        found,
-        config=_mapping(config, yaml.safe_load),
-        config_text=config.read_text(encoding="utf-8") if config.is_file() else None,
-        model=_mapping(path / "model" / "config.json", json.loads),
-        curve=read_learning_curve(path),
     )
 
 
