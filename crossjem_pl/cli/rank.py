@@ -82,8 +82,6 @@ def run(args: argparse.Namespace) -> None:
         console.print(_filtered(args, reranker, len(ranked), len(items)), soft_wrap=True)
     if model is None:
         print(f"scores: cosine by {PACKAGED}, not trained on your lists; see crossjem fit")
-    if reranker.truncated:
-        print(f"{reranker.truncated} texts were longer than the model's limits and were cut")
 
 
 def _model_and_texts(model: str | None, texts: list[str]) -> tuple[str | None, list[str]]:

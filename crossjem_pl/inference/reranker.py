@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from crossjem_pl.text.token_store import TokenStore
 
 __all__ = ["Activation", "RankedItem", "Reranker"]
+
+log = logging.getLogger(__name__)
 
 Activation = Literal["sigmoid", "softmax"]
 
@@ -256,6 +259,8 @@ class Reranker:
             ValueError: if a score is not finite; names the list.
         """
         scores, truncated = self._scorer.score(lists, self.batch_size)
+        if truncated and not self.truncated:
+            log.warning("%d texts are longer than the model's limits and were cut", truncated)
         self.truncated += truncated
         return scores
 

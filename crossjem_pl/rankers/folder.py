@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,12 @@ __all__ = [
 _KEY = "crossjem_pl"
 _FORMAT = 2
 """Raised when older versions of this package can no longer read what is written; folders of version 0.1 name none."""
+
+
+_FREE = re.compile(
+    r"(\w+_)?encoder|form|layers|dropout|freeze_\w+|attn_implementation|random_init|max_\w+|\w+_per_pass|pass_order|scale"
+)
+"""Init arguments that may differ from those that weights were trained with: limits, speed, starting values."""
 
 
 class PublicFolders(ABC):
@@ -103,15 +110,32 @@ def copy_weights(name: str, ranker: Ranker) -> None:
 
     Raises:
         FileNotFoundError: if there is no such model.
-        ValueError: if it is another kind of ranker, or a tensor is missing, left over or of another shape.
+        ValueError: if it is another kind of ranker or form (an argument that changes what the weights compute), or a
+            tensor is missing, left over or of another shape.
     """
     stored = load_ranker(name)
     if type(stored) is not type(ranker):
         raise ValueError(f"{name} holds a {stored.name} ranker, not a {ranker.name}")
+    was, now = _form(stored.init_args), _form(ranker.init_args)
+    for field, here in now.items():
+        if (there := was.get(field)) != here:
+            raise ValueError(
+                f"{name} was trained with {field} {json.dumps(there)}, and {json.dumps(here)} is configured: set "
+                f"model.ranker.init_args.{field} (or the form) as in its config.json"
+            )
     try:
         ranker.load_state_dict(stored.state_dict(), strict=True)
     except RuntimeError as error:
         raise ValueError(f"{name} does not fit the configured {ranker.name}: {error}") from None
+
+
+def _form(init_args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that change what weights compute, as JSON reads them."""
+
+    def kept(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in pairs if not _FREE.fullmatch(key)}
+
+    return json.loads(json.dumps(init_args), object_pairs_hook=kept)  # type: ignore[no-any-return]
 
 
 def read_json(path: Path) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +23,8 @@ from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import copy_weights
 
 __all__ = ["RankingModule"]
+
+log = logging.getLogger(__name__)
 
 Run = dict[str, dict[str, float]]
 
@@ -76,6 +80,9 @@ class RankingModule(LightningModule):
         self.runs: dict[str, Run] = {}
         """Scores of the last finished validation ("val"), test and predict, by query id and item id."""
         self._scored: Run = {}
+        self._trained_texts: Counter[str] = Counter()
+        self._scored_texts: Counter[str] = Counter()
+        self._warned: set[str] = set()
 
     def setup(self, stage: str) -> None:
         corpus = getattr(getattr(self.trainer, "datamodule", None), "item_texts", None)
@@ -95,12 +102,31 @@ class RankingModule(LightningModule):
         scores, loss = self._scores_and_loss(batch, targets)
         if not bool(torch.isfinite(loss)):
             raise ValueError(self._why_not_finite(batch, targets, scores, loss))
+        _count_texts(self._trained_texts, batch)
         size, inputs = len(batch.query_ids), batch.inputs
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
         for name in ("truncated_items", "truncated_queries", "items_left_out"):
             count = getattr(batch if name == "items_left_out" else inputs, name)
             self.log(f"train/{name}", float(count), batch_size=size, reduce_fx="sum")
         return loss
+
+    def on_train_epoch_start(self) -> None:
+        self._trained_texts.clear()
+
+    def on_train_epoch_end(self) -> None:
+        self._warn_of_cut_texts("train", self._trained_texts)
+
+    def _warn_of_cut_texts(self, stage: str, texts: Counter[str]) -> None:
+        """Once a stage; what is counted in the sanity check before a training does not count as told."""
+        cut = [
+            f"{texts[f'cut {side}']:,} of {texts[side]:,} {side} are longer than {field} "
+            f"({getattr(self.ranker, field, 'the limit')})"
+            for side, field in (("queries", "max_query_tokens"), ("items", "max_item_tokens"))
+            if texts[f"cut {side}"]
+        ]
+        if cut and stage not in self._warned and self.trainer.is_global_zero:
+            log.warning("%s lists: %s and were cut", stage, ", ".join(cut))
+            self._warned |= set() if self.trainer.sanity_checking else {stage}
 
     def _scores_and_loss(self, batch: ListBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The scores, or for a loss over vectors the item vectors, and the loss."""
@@ -131,6 +157,7 @@ class RankingModule(LightningModule):
 
     def _start(self) -> None:
         self._scored = {}
+        self._scored_texts.clear()
         self.ranking_metrics.reset()
 
     def on_validation_epoch_end(self) -> None:
@@ -186,6 +213,7 @@ class RankingModule(LightningModule):
         if not bool(torch.isfinite(scores).all()):
             bad = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
             raise ValueError(f"list {batch.query_ids[bad]!r}: the ranker gave a score that is not finite")
+        _count_texts(self._scored_texts, batch)
         for query_id, item_ids, row in zip(batch.query_ids, batch.item_ids, scores.tolist(), strict=True):
             self._scored[query_id] = dict(zip(item_ids, row, strict=False))  # the rest of the row is padding
         if batch.labels is not None:
@@ -193,11 +221,12 @@ class RankingModule(LightningModule):
 
     def _finish(self, stage: str) -> None:
         """Stores the run of all processes, each query once, and logs the means."""
-        parts: list[Any] = [self._scored]
+        parts: list[Any] = [(self._scored, self._scored_texts)]
         if dist.is_available() and dist.is_initialized():
             parts *= dist.get_world_size()
-            dist.all_gather_object(parts, self._scored)
-        run = {query_id: scores for part in parts for query_id, scores in part.items()}
+            dist.all_gather_object(parts, parts[0])
+        run = {query_id: scores for part, _ in parts for query_id, scores in part.items()}
+        self._warn_of_cut_texts(stage, sum((texts for _, texts in parts), Counter()))
         self.runs[stage] = dict(sorted(run.items()))
         if stage != "predict" and self.ranking_metrics.update_called:
             for name, mean in self.ranking_metrics.compute().items():
@@ -206,3 +235,10 @@ class RankingModule(LightningModule):
 
     on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = _start
     validation_step = test_step = predict_step = _evaluate
+
+
+def _count_texts(counts: Counter[str], batch: ListBatch) -> None:
+    counts["queries"] += len(batch.query_ids)
+    counts["items"] += sum(map(len, batch.item_ids))
+    counts["cut queries"] += batch.inputs.truncated_queries
+    counts["cut items"] += batch.inputs.truncated_items

@@ -151,7 +151,7 @@ def test_the_ranker_is_put_into_eval_mode(tiny_bert: str) -> None:
     assert not ranker.training
 
 
-def test_cut_texts_are_counted(tiny_bert: str) -> None:
+def test_cut_texts_are_counted(tiny_bert: str, caplog: pytest.LogCaptureFixture) -> None:
     reranker = Reranker(CrossJEM(tiny_bert, max_union_tokens=64, **LIMITS), "cpu", batch_size=1)
     reranker.rank("red shoes", ITEMS)
     assert reranker.truncated == 0
@@ -160,6 +160,8 @@ def test_cut_texts_are_counted(tiny_bert: str) -> None:
     assert reranker.truncated == 4
     reranker.rank("car", [long])
     assert reranker.truncated == 5, "it adds up"
+    (told,) = [r.getMessage() for r in caplog.records if r.name.startswith("crossjem_pl")]
+    assert told == "4 texts are longer than the model's limits and were cut", "told once"
 
 
 # --- explanations and folders ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from lightning import Trainer
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InBatchInfoNCE, RankingProbabilityLoss, SoftmaxCrossEntropy
 from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, QueryHead
 from crossjem_pl.rankers.folder import save_ranker
@@ -94,8 +96,35 @@ def test_starts_from_an_exported_model(tiny_bert: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="crossjem ranker, not a monobert"):
         RankingModule(other, SoftmaxCrossEntropy(), weights=str(tmp_path / "model"))
     deeper = CrossJEM(tiny_bert, QueryHead(), item_side_layers=1, max_union_tokens=128, **LIMITS)
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="trained with item_side_layers 0, and 1 is configured"):
         RankingModule(deeper, RankingProbabilityLoss(), weights=str(tmp_path / "model"))
+    options: dict[str, Any] = {"max_union_tokens": 100, "dropout": 0.1, **LIMITS}
+    same = CrossJEM(tiny_bert, QueryHead(), **options)
+    RankingModule(same, RankingProbabilityLoss(), weights=str(tmp_path / "model"))
+    seeing = CrossJEM(tiny_bert, QueryHead(), union_attention="item", **options)
+    with pytest.raises(ValueError, match='trained with union_attention "full", and "item" is configured'):
+        RankingModule(seeing, RankingProbabilityLoss(), weights=str(tmp_path / "model"))
+
+
+def test_cut_texts_are_counted_and_told_once_a_stage(
+    tiny_bert: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lists = [
+        RankingList("a", "red blue red blue", ("1", "2"), ("red", "red blue red shoes"), labels=(1, 0)),
+        RankingList("b", "red", ("3", "4", "5"), ("blue", "red", "shoes"), labels=(1, 0, 0)),
+    ]
+    write_lists(lists, tmp_path / "lists.jsonl")
+    path = str(tmp_path / "lists.jsonl")
+    ranker = CrossJEM(tiny_bert, max_query_tokens=3, max_item_tokens=3, max_union_tokens=64)
+    trainer = Trainer(accelerator="cpu", max_epochs=2, logger=False, enable_checkpointing=False)
+    data = RankingDataModule(train=path, val=path, test=path, batch_size=1, eval_batch_size=1)
+    module = RankingModule(ranker, SoftmaxCrossEntropy(), targets="labels")
+    trainer.fit(module, data)
+    trainer.test(module, data)
+    told = [record.getMessage() for record in caplog.records if record.name == "crossjem_pl.training.module"]
+    text = "1 of 2 queries are longer than max_query_tokens (3), 1 of 5 items are longer than max_item_tokens (3)"
+    stages = ["val", "val", "train", "test"]  # the sanity check comes first
+    assert told == [f"{stage} lists: {text} and were cut" for stage in stages]
 
 
 def test_crossjem_starts_from_the_encoder_of_a_trained_monobert(tiny_bert: str, tmp_path: Path) -> None:
