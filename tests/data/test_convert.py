@@ -121,12 +121,10 @@ def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None
         (source, source, {}, "the target is one of the files to read"),
         (source, tmp_path / "o.csv", {}, "the ending tells no format"),
         (source, out, {"from_format": "csv"}, "unknown format to read 'csv'; there are: auto, canonical"),
-        (source, out, {"to_format": "trec"}, "unknown format to write 'trec'"),
         (source, out, {"depth": 0}, "depth must be at least 1"),
         (source, out, {"from_format": "canonical", "qrels": source}, "go with a TREC run"),
         (source, out, {"from_format": "mteb", "depth": 5}, "have no ranking"),
         (run, out, {}, "needs both a queries and an items file"),
-        (run, out, {"queries": source}, "needs both a queries and an items file"),
         (run, out, {"queries": source, "items": source, "scores_field": "x"}, "no named columns"),
         (
             source,

@@ -204,26 +204,17 @@ def test_numbers_in_text_are_strict(text: str, tmp_path: Path) -> None:
 
 MALFORMED: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b"\n \n", "no rows"),
-    ("a.json", b"[ ]", "no rows"),
-    ("a.jsonl.gz", gzip.compress(b""), "no rows"),
     ("a.jsonl", b'{"query": ', "line 1: not a JSON object on one line"),
     ("a.jsonl", b'"text"\n', "line 1: expected a JSON object, got str"),
     ("a.jsonl", b'{"query": 1, "query": 2}', "key 'query' occurs more than once"),
-    ("a.jsonl", b"[" * 100_000, "malformed JSON array"),
     ("a.jsonl", b'{"a": ' + b"[" * 100_000, "line 1: not a JSON object"),
     ("a.jsonl", b'{"a": "\xff"}', "line 1: not UTF-8"),
     ("a.json", b'[\n{"a": 1},\n{"a": "\xff"}]', "line 3: not UTF-8"),
-    ("a.json", b'[\n{"a": 1},\n{"a": }]', "malformed JSON array"),
     ("a.json", b'[\n{"a": 1}\n{"a": 2}]', "malformed JSON array (Expecting ',' delimiter: line 3"),
-    ("a.json", b'[\n{"a": 1}', "malformed JSON array"),
-    ("a.json", b'[{"a": 1},]', "malformed JSON array"),
     ("a.json", b'[{"a": 1}]\n7', "malformed JSON array (Extra data: line 2"),
-    ("a.json", b'[{"a": 1, "a": 2}]', "key 'a' occurs more than once"),
     ("a.json", b"[3]", "row 1: expected a JSON object, got int 3"),
-    ("a.json", b'[{"a": "never closed', "malformed JSON array"),
     ("a.jsonl.gz", b'{"a": 1}', "not gzip data, although the name ends in .gz"),
     ("a.parquet", b"PAR1 no", "unreadable Parquet data"),
-    ("a.csv", b"query,item\n", "no rows"),
     ("a.csv", b"query,item\nx\n", "line 2: 1 cells for 2 columns"),
     ("a.csv", b"query,query\nx,y\n", "column names must be distinct"),
     ("a.csv", b'query,item\n"x,y\n', "malformed CSV"),
@@ -324,21 +315,13 @@ def test_another_column_as_scores_or_labels(tmp_path: Path) -> None:
 
 BAD_FIELDS = [
     ("query_id", None, "is null"),
-    ("query_id", 1.5, "expected a text, got float 1.5"),
-    ("query_id", True, "expected a text, got bool"),
     ("query", " ", "blank"),
-    ("query", ["red"], "expected a text, got list"),
     ("query", "half \ud83d", "half a surrogate pair"),
     ("items", "x", "expected a list, got str 'x'"),
     ("items", ["x", ""], "position 1: the text is blank"),
-    ("items", ["x", None], "position 1: expected a text, got NoneType"),
     ("item_ids", ["a", "a"], "id 'a' occurs more than once"),
-    ("item_ids", ["a"], "1 ids for 2 items"),
-    ("item_ids", ["a", 2.0], "position 1: expected a text"),
     ("labels", [1], "1 values for 2 entries of 'items'"),
-    ("labels", [1, None], "position 1: expected a number, got NoneType"),
     ("labels", [1, "0"], "position 1: expected a number, got str '0'"),
-    ("labels", [1, float("nan")], "position 1: expected a finite number"),
     ("labels", [1, 10**400], "position 1: expected a finite number"),
     ("scores", [float("inf"), 0], "position 0: expected a finite number"),
 ]
@@ -393,11 +376,6 @@ def test_extra_columns_are_told_over_all_rows(tmp_path: Path) -> None:
 # ---- rows of texts
 
 
-def test_content_ids_are_stable_and_depend_on_the_text_alone() -> None:
-    assert content_id("red shoe") == "579d4e9407130ea8368e"  # b2sum -l 80
-    assert content_id("red shoe") != content_id("red shoe ")
-
-
 def test_mteb_rows(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"query": "q", "positive": ["p1", "p2"], "negative": ["n1", "n2"]})
     assert detect_layout(path) == "mteb"
@@ -425,9 +403,7 @@ def test_mteb_errors(tmp_path: Path) -> None:
     for change, problem in (
         ({"negative": ["n", "p"]}, r"line 2, field 'negative': text is both positive and negative: 'p'"),
         ({"positive": [], "negative": []}, r"line 2, field 'positive': .*no positive and no negative"),
-        ({"query": []}, r"line 2, field 'query': the list of queries is empty"),
         ({"positive": None}, r"line 2, field 'positive': is null"),
-        ({"positive": 3}, r"line 2, field 'positive': expected a list, got int 3"),
     ):
         with pytest.raises(ValueError, match=problem):
             list(read_lists(jsonl(tmp_path / "a.jsonl", good, good | change)))
@@ -508,7 +484,6 @@ def test_pairs_without_ids_and_the_columns_of_sentence_transformers(tmp_path: Pa
         ({"query": "red", "item": "hat"}, "field 'label': is missing, but other pairs"),
         ({"query_id": "x", "query": "red", "item": " ", "label": 0}, "field 'item': the text is blank"),
         ({"query": "red", "item": "hat", "label": "high"}, "field 'label': expected a number"),
-        ({"query": None, "item": "hat", "label": 1}, "field 'query': is null"),
     ],
 )
 def test_pairs_that_do_not_fit_are_named(tmp_path: Path, row: dict[str, Any], problem: str) -> None:

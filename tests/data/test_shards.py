@@ -119,8 +119,6 @@ def test_a_generated_folder_goes_on_where_it_stopped(tmp_path: Path) -> None:
     [
         ({"options": {"seed": 2}}, "seed=1, now it is 2"),
         ({"count": 24}, "lists=23, now it is 24"),
-        ({"lists_per_shard": 6}, "lists_per_shard=5, now it is 6"),
-        ({"row_group": 3}, "row_group=2, now it is 3"),
         ({"options": {"seed": 1, "items": 9}}, "items=None, now it is 9"),
     ],
 )

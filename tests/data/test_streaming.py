@@ -175,9 +175,7 @@ def test_shards_of_other_writers(tmp_path: Path) -> None:
         ({"items": None}, "field 'items': is missing"),
         ({"labels": None}, "field 'labels': is missing, but .*a.parquet has it"),
         ({"items": [[1]] * 5}, "field 'items': expected texts, got list<"),
-        ({"items": ["hat"] * 5}, "field 'items': expected a list, got"),
         ({"labels": [["a"]] * 5}, "field 'labels': expected numbers, got list<"),
-        ({"query_id": [0.5] * 5}, "field 'query_id': expected texts or integers, got double"),
     ],
 )
 def test_a_shard_with_other_columns_is_named(tmp_path: Path, columns: dict[str, Any], named: str) -> None:

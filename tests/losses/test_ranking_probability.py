@@ -88,18 +88,6 @@ def test_the_minimum_is_at_the_teacher_up_to_a_shift(
         assert loss(t + 0.1 * noise, t, EVERYTHING) > at_minimum.detach()
 
 
-def test_probabilities_and_their_logits_are_the_same_targets() -> None:
-    t, f = teacher().clamp(-8, 8), teacher(1)
-    torch.testing.assert_close(
-        rpl(f, torch.sigmoid(t), EVERYTHING), rpl(f, t, EVERYTHING, targets_are="logits")
-    )
-    for tail in ("printed", "corollary", "reversed"):
-        torch.testing.assert_close(
-            rpl(f, torch.sigmoid(t), EVERYTHING, tail=tail),
-            rpl(f, t, EVERYTHING, tail=tail, targets_are="logits"),
-        )
-
-
 def test_p_is_the_chance_of_coming_first_under_gumbel_noise() -> None:
     """exp(-loss) of the best item alone, against a million draws."""
     f = torch.tensor([[0.5, -0.3, 1.2, 0.1]])
