@@ -22,9 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels-field", default="labels", metavar="NAME")
     parser.add_argument("--scores-field", default="scores", metavar="NAME")
     parser.add_argument(
-        "--depth", type=int, metavar="K", help="only the best K items of a TREC run's queries"
-    )
-    parser.add_argument(
         "--shard-size",
         type=int,
         metavar="N",

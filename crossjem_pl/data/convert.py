@@ -22,7 +22,6 @@ _NOTES = {
     "merged_items": "items merged, exact repeats inside their list",
     "merged_queries": "query texts merged, exact repeats inside their row",
     "repeated_queries": "lists repeat the query text of an earlier one; their ids end in -2, -3, ...",
-    "cut_items": "items left out below the depth",
     "judgements_outside": "judgements not carried, their items are in no list",
 }
 
@@ -61,9 +60,8 @@ def convert(
     queries: Path | None = None,
     items: Path | None = None,
     qrels: Path | None = None,
-    labels_field: str | None = "labels",
-    scores_field: str | None = "scores",
-    depth: int | None = None,
+    labels_field: str = "labels",
+    scores_field: str = "scores",
     shard_size: int | None = None,
     teacher_scores: Path | None = None,
 ) -> ConvertReport:
@@ -79,10 +77,8 @@ def convert(
         queries: texts of the queries of a run, `id<TAB>text` lines or `{id, text}` rows.
         items: texts of the items of a run, in the same forms.
         qrels: judgements for a run; unjudged items get label 0.
-        labels_field: column read as the labels, None for none.
-        scores_field: column read as the scores, None for none (of a run: whether its scores are kept).
-        depth: keep the first `depth` items of each list: a run's best, else the first of the row (the items of MTEB
-            rows and of triplets have no order, so there it is refused).
+        labels_field: column read as the labels.
+        scores_field: column read as the scores.
         shard_size: write a folder of Parquet shards of so many lists, see `write_shards`.
         teacher_scores: Parquet of `query_id, item_id, score` in the order of the lists, or a folder of such files; its
             scores replace those of the lists, see `merge_scores`.
@@ -100,27 +96,19 @@ def convert(
             raise ValueError(f"{target}: the target is one of the files to read")
     if source.is_dir() and target.parent.resolve() == source.resolve():
         raise ValueError(f"{target}: the target would be a shard of the folder that is read")
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth must be at least 1, got {depth}")
-    numbers = {"labels": labels_field, "scores": scores_field}
     texts = queries is not None or items is not None or qrels is not None
     if from_format == "auto":
         run = texts or (source.is_file() and ending(source) in TARGETS["run"])
         from_format = "trec" if run else detect_layout(source)
-    if from_format in ("mteb", "triplets") and depth is not None:
-        raise ValueError(
-            f"{source}: rows of the layout {from_format!r} have no ranking, so depth cannot cut one"
-        )
-
     counts = ReadCounts()
     if from_format == "trec":
         if queries is None or items is None:
             raise ValueError(f"{source}: a TREC run needs both a queries and an items file with the texts")
-        if any(wanted not in (None, name) for name, wanted in numbers.items()):
+        if (labels_field, scores_field) != ("labels", "scores"):
             raise ValueError(
                 f"{source}: a TREC run has no named columns, so labels_field and scores_field name none"
             )
-        lists = read_trec(source, queries, items, qrels, depth=depth, counts=counts)
+        lists = read_trec(source, queries, items, qrels, counts=counts)
     elif from_format not in LAYOUTS:
         raise ValueError(f"unknown format to read {from_format!r}; there are: auto, {', '.join(SOURCES)}")
     elif texts:
@@ -136,16 +124,8 @@ def convert(
 
     def kept() -> Iterator[RankingList]:
         for ranking_list in lists:
-            if depth is not None and len(ranking_list) > depth:
-                counts.cut_items += len(ranking_list) - depth
-                ranking_list = ranking_list.select(range(depth))
-            for name, wanted in numbers.items():
-                if getattr(ranking_list, name) is None:
-                    continue
-                if wanted is None:
-                    counts.leave(name)
-                    ranking_list = replace(ranking_list, **{name: None})  # type: ignore[arg-type]
-                elif to_format == ("run" if name == "labels" else "qrels"):
+            for name, other in (("labels", "run"), ("scores", "qrels")):
+                if getattr(ranking_list, name) is not None and to_format == other:
                     left.leave(name)
             left.lists, left.items = left.lists + 1, left.items + len(ranking_list)
             yield ranking_list

@@ -52,8 +52,6 @@ class ReadCounts:
     """texts of a `query` list that repeated another one of the same row and became one"""
     repeated_queries: int = 0
     """rows without a `query_id` whose query text had occurred before; their ids end in -2, -3..."""
-    cut_items: int = 0
-    """items below the `depth` that was asked for"""
     judgements_outside: int = 0
     """judged (query, item) pairs of the qrels that are in no list"""
     not_carried: list[str] = field(default_factory=list)
@@ -216,8 +214,6 @@ def read_trec(
     queries: str | os.PathLike[str],
     items: str | os.PathLike[str],
     qrels: str | os.PathLike[str] | None = None,
-    *,
-    depth: int | None = None,
     counts: ReadCounts | None = None,
 ) -> Iterator[RankingList]:
     """Streams the lists of a run: queries in the order of the file, items in `ranked` order, scores kept.
@@ -230,33 +226,24 @@ def read_trec(
         queries: texts of the queries, see `read_texts`.
         items: texts of the items, see `read_texts`.
         qrels: grades, which become labels; an item of the run that is not judged gets 0. None: no labels.
-        depth: keep the `depth` best items of each query; None keeps all.
-        counts: filled with the items that `depth` cut and the judgements that are in no list (the item was not
-            retrieved, or was cut, or the query is not in the run): such relevant items are missed by metrics that see
-            only the lists.
+        counts: filled with the judgements that are in no list (the item was not retrieved, or the query is not in the
+            run): such relevant items are missed by metrics that see only the lists.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: names file and line, for what `read_run` and `read_texts` refuse, an id of the run without a text,
-            or lines of one query that do not stand together; or a `depth` below 1.
+            or lines of one query that do not stand together.
     """
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth must be at least 1, got {depth}")
-    for file, what in (
-        (run, "run"),
-        (queries, "queries file"),
-        (items, "items file"),
-        (qrels or run, "qrels"),
-    ):
+    given = {"run": run, "queries file": queries, "items file": items, "qrels": qrels or run}
+    for what, file in given.items():
         existing(file, what)
-    return _lists(Path(run), {"query": queries, "item": items}, qrels, depth, counts or ReadCounts())
+    return _lists(Path(run), {"query": queries, "item": items}, qrels, counts or ReadCounts())
 
 
 def _lists(
     run: Path,
     files: Mapping[str, str | os.PathLike[str]],
     qrels: str | os.PathLike[str] | None,
-    depth: int | None,
     counts: ReadCounts,
 ) -> Iterator[RankingList]:
     grades = None if qrels is None else read_qrels(qrels)
@@ -271,7 +258,7 @@ def _lists(
                 raise ValueError(f"{where}, field '{what}_id': {what} {identifier!r} has no text in {file}")
     judged = 0
     for query_id, scores in group_by_query(_entries(run, _RUN)):
-        order = tuple(ranked(scores)[:depth])
+        order = tuple(ranked(scores))
         labels = None
         if grades is not None:
             of_query = grades.get(query_id, {})
@@ -279,7 +266,6 @@ def _lists(
             judged += sum(item in of_query for item in order)
         counts.lists += 1
         counts.items += len(order)
-        counts.cut_items += len(scores) - len(order)
         item_texts = tuple(texts["item"][item] for item in order)
         kept = tuple(scores[item] for item in order)
         yield RankingList(query_id, texts["query"][query_id], order, item_texts, labels, kept)

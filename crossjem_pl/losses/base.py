@@ -234,11 +234,9 @@ def differences(values: Tensor) -> Tensor:
     return values[:, :, None] - values[:, None, :]
 
 
-def mean_over_pairs(values: Tensor, pairs: Tensor, weights: Tensor | None = None) -> Tensor:
-    """(Weighted) mean of [lists, items, items] over the marked pairs of each list; 0 where there are none."""
-    weights = pairs.to(values.dtype) if weights is None else weights.masked_fill(~pairs, 0.0)
-    summed = (values.masked_fill(~pairs, 0.0) * weights).sum(dim=(-2, -1))
-    return ratio(summed, weights.sum(dim=(-2, -1)))
+def mean_over_pairs(values: Tensor, pairs: Tensor) -> Tensor:
+    """Mean of [lists, items, items] over the marked pairs of each list; 0 where there are none."""
+    return masked_mean(values.flatten(1), pairs.flatten(1))
 
 
 def better_count(targets: Tensor, mask: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 from torch.nn import functional
 
@@ -11,42 +9,32 @@ from crossjem_pl.losses.base import (
     PerList,
     RankingLoss,
     TargetKind,
-    check_choice,
     differences,
     mean_over_pairs,
     strict_pairs,
     teacher_logits,
 )
 
-__all__ = ["MarginMSE", "PairWeighting", "RankNet"]
-
-PairWeighting = Literal["none", "difference"]
+__all__ = ["MarginMSE", "RankNet"]
 
 
 class RankNet(RankingLoss, name="ranknet"):
     """Logistic loss over the pairs whose targets differ.
 
-        loss = sum over pairs y_i > y_j of w_ij * log(1 + exp(-(s_i - s_j))) / sum of w_ij
+        loss = mean over pairs y_i > y_j of log(1 + exp(-(s_i - s_j)))
 
-    w_ij = 1, or y_i - y_j with `weighting="difference"`, which makes near ties count little. Burges et al., "Learning
+    Burges et al., "Learning
     to Rank using Gradient Descent" (ICML 2005), with hard preferences. Natural logarithm; mean over the pairs of a
     list, then over the lists. A list has a loss if two of its targets differ.
 
-    Args:
-        targets: binary or graded labels, teacher probabilities or logits [lists, items]: only their order counts (and
-            their differences where they are the weights).
-        weighting: "none" or "difference".
+    Targets: anything that orders the items [lists, items].
     """
 
     @staticmethod
-    def compute(
-        scores: Tensor, targets: Tensor, mask: Tensor, *, weighting: PairWeighting = "none"
-    ) -> PerList:
-        check_choice(PairWeighting, weighting=weighting)
+    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         pairs = strict_pairs(targets, mask)
         terms = -functional.logsigmoid(differences(scores))
-        weights = differences(targets) if weighting == "difference" else None
-        return mean_over_pairs(terms, pairs, weights), pairs.any(dim=(-2, -1))
+        return mean_over_pairs(terms, pairs), pairs.any(dim=(-2, -1))
 
 
 class MarginMSE(RankingLoss, name="margin_mse"):

@@ -28,8 +28,9 @@ class MineHardNegatives(Callback):
     0) and those negatives, label 0, ids `mined:<number in the corpus>`. What was mined before is replaced. A list for
     which nothing is left keeps its own negatives, one without a positive stays as it is.
 
-    Which item is a known positive is decided by text: all texts that have a label above 0 in any list with the same
-    query text. An unlabelled item may still be relevant, the usual weakness of mined negatives.
+    Which item is a known positive is decided by text, without case and blanks: all texts that have a label above 0 in
+    any list with the same query text, and the query itself. An unlabelled item may still be relevant, the usual
+    weakness of mined negatives.
 
     The data module's lists are replaced in place, and given back when training ends. The next batch sees them; with
     worker processes, the first batch that they have not begun. Teacher scores do not cover mined items, so the loss
@@ -43,9 +44,6 @@ class MineHardNegatives(Callback):
         depth: how many of the best items are considered (ANCE: 200).
         n_negatives: how many of them are drawn for a list.
         at_start: mine before the first step too. Without, the first steps see the data's own negatives (a warm-up).
-        exclude_same_text: also leave out items that differ from a positive, or from the query itself, by case and
-            blanks only.
-        keep_negatives: keep the list's own negatives beside the mined ones.
         batch_size: texts encoded at a time.
         seed: seed of the draws.
 
@@ -60,8 +58,6 @@ class MineHardNegatives(Callback):
         depth: int = 200,
         n_negatives: int = 20,
         at_start: bool = False,
-        exclude_same_text: bool = True,
-        keep_negatives: bool = False,
         batch_size: int = 1024,
         seed: int = 0,
     ) -> None:
@@ -72,8 +68,7 @@ class MineHardNegatives(Callback):
         if n_negatives > depth:
             raise ValueError(f"n_negatives={n_negatives} cannot be drawn from depth={depth} items")
         self.every_n_steps, self.depth, self.n_negatives = every_n_steps, depth, n_negatives
-        self.at_start, self.exclude_same_text = at_start, exclude_same_text
-        self.keep_negatives, self.batch_size, self.seed = keep_negatives, batch_size, seed
+        self.at_start, self.batch_size, self.seed = at_start, batch_size, seed
         self._given: list[RankingList] = []
         self._last_step = -1
 
@@ -138,12 +133,10 @@ class MineHardNegatives(Callback):
             self.depth,
         ).tolist()
         best = dict(zip(queries, nearest, strict=True))
-        forbidden: dict[str, set[str]] = {
-            q: {self._form(q)} if self.exclude_same_text else set() for q in queries
-        }
+        forbidden = {q: {_form(q)} for q in queries}
         for ranking_list in lists:
             labelled = zip(ranking_list.items, ranking_list.labels or (), strict=True)
-            forbidden[ranking_list.query].update(self._form(text) for text, label in labelled if label > 0)
+            forbidden[ranking_list.query].update(_form(text) for text, label in labelled if label > 0)
         return [
             self._with_negatives(old, best[old.query], corpus, forbidden[old.query], [self.seed, step, i])
             for i, old in enumerate(lists)
@@ -153,10 +146,9 @@ class MineHardNegatives(Callback):
         self, old: RankingList, best: list[int], corpus: list[str], forbidden: set[str], seed: list[int]
     ) -> RankingList:
         assert old.labels is not None
-        kept = [i for i, label in enumerate(old.labels) if self.keep_negatives or label > 0]
-        present = {old.items[i] for i in kept}
-        left = [j for j in best if self._form(corpus[j]) not in forbidden and corpus[j] not in present]
-        if not left or not any(label > 0 for label in old.labels):
+        kept = [i for i, label in enumerate(old.labels) if label > 0]
+        left = [j for j in best if _form(corpus[j]) not in forbidden]
+        if not left or not kept:
             return replace(old, scores=None)
         drawn = np.sort(np.random.default_rng(seed).permutation(len(left))[: self.n_negatives])
         mined = [left[i] for i in drawn]
@@ -168,10 +160,6 @@ class MineHardNegatives(Callback):
             labels=(*(old.labels[i] for i in kept), *(0.0 for _ in mined)),
         )
 
-    def _form(self, text: str) -> str:
-        """What two texts are compared by."""
-        return " ".join(text.casefold().split()) if self.exclude_same_text else text
-
     @staticmethod
     def _ranker(pl_module: LightningModule) -> DualRanker:
         ranker = pl_module.ranker
@@ -181,6 +169,11 @@ class MineHardNegatives(Callback):
                 "a dual encoder (dpr, ance, twinbert, instructor, coral)"
             )
         return ranker
+
+
+def _form(text: str) -> str:
+    """What two texts are compared by: case and blanks make no difference."""
+    return " ".join(text.casefold().split())
 
 
 def _train_lists(trainer: Trainer) -> list[RankingList]:

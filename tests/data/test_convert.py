@@ -62,26 +62,7 @@ def test_lists_to_run_and_qrels_and_back(tmp_path: Path, source: Path) -> None:
     )
     assert (back.from_format, back.counts.lists, back.counts.items) == ("trec", 2, 4)
     assert list(read_lists(tmp_path / "back.parquet")) == [LISTS[0].select([1, 2, 0]), LISTS[1]]
-    cut = convert(
-        tmp_path / "a.run",
-        tmp_path / "cut.jsonl",
-        from_format="trec",
-        queries=tmp_path / "q.tsv",
-        items=items,
-        qrels=tmp_path / "judged.txt",
-        scores_field=None,
-        depth=1,
-    )
-    assert cut.counts == ReadCounts(2, 2, cut_items=2, judgements_outside=2, not_carried=["scores"])
-    assert next(iter(read_lists(tmp_path / "cut.jsonl"))) == RankingList(
-        "q1", "red shoes", ("b",), ("blue",), (0,)
-    )
-    for part in (
-        "2 items left out below the depth",
-        "2 judgements not carried",
-        "columns not carried: scores",
-    ):
-        assert part in str(cut)
+    assert "2 judgements not carried" not in str(back)
 
 
 def test_the_report_tells_merges_repeats_and_columns(tmp_path: Path) -> None:
@@ -107,10 +88,10 @@ def test_the_report_tells_merges_repeats_and_columns(tmp_path: Path) -> None:
 def test_columns_that_are_named_and_columns_that_are_left(tmp_path: Path) -> None:
     row = {"query": "q", "docs": ["a", "b"], "labels": [1, 0], "bm25": [3.5, 1], "url": "u"}
     path = jsonl(tmp_path / "c.jsonl", row)
-    report = convert(path, tmp_path / "o.parquet", labels_field=None, scores_field="bm25", depth=1)
+    report = convert(path, tmp_path / "o.parquet", scores_field="bm25")
     (one,) = read_lists(tmp_path / "o.parquet")
-    assert (one.items, one.labels, one.scores) == (("a",), None, (3.5,))
-    assert (report.counts.cut_items, report.counts.not_carried) == (1, ["labels", "url"])
+    assert (one.items, one.labels, one.scores) == (("a", "b"), (1, 0), (3.5, 1))
+    assert report.counts.not_carried == ["url"]
 
 
 def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None:
@@ -121,17 +102,9 @@ def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None
         (source, source, {}, "the target is one of the files to read"),
         (source, tmp_path / "o.csv", {}, "the ending tells no format"),
         (source, out, {"from_format": "csv"}, "unknown format to read 'csv'; there are: auto, canonical"),
-        (source, out, {"depth": 0}, "depth must be at least 1"),
         (source, out, {"from_format": "canonical", "qrels": source}, "go with a TREC run"),
-        (source, out, {"from_format": "mteb", "depth": 5}, "have no ranking"),
         (run, out, {}, "needs both a queries and an items file"),
         (run, out, {"queries": source, "items": source, "scores_field": "x"}, "no named columns"),
-        (
-            source,
-            tmp_path / "o.qrels",
-            {"labels_field": None},
-            "list 'q1', field 'labels': there are none to write",
-        ),
     ]
     for origin, target, options, problem in cases:
         with pytest.raises(ValueError, match=problem):

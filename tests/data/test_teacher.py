@@ -182,8 +182,8 @@ def test_convert_writes_shards_with_the_scores(tmp_path: Path, capsys: pytest.Ca
     assert list(ShardSource("train").read(tmp_path)) == join_scores(LISTS, scores)
     assert main(command) == 2
     assert "the folder has shards already" in capsys.readouterr().err
-    convert(tmp_path / "train", tmp_path / "back.parquet", scores_field=None)
-    assert list(read_lists(tmp_path / "back.parquet")) == [replace(one, scores=None) for one in LISTS]
+    convert(tmp_path / "train", tmp_path / "back.parquet")
+    assert list(read_lists(tmp_path / "back.parquet")) == join_scores(LISTS, scores)
     with pytest.raises(ValueError, match="shards are in the canonical format, not in 'run'"):
         convert(tmp_path / "lists.jsonl", tmp_path / "out", to_format="run", shard_size=4)
     with pytest.raises(ValueError, match="the target is one of the files to read"):

@@ -164,7 +164,7 @@ def test_trec_files_become_lists(trec: dict[str, Any], tmp_path: Path) -> None:
         RankingList("q2", "second\twith tab ü", ids, items, (0, 2, 0), (7, 1, 1)),
         RankingList("q1", "first", ("d1",), ("one",), (0,), (0.5,)),
     ]
-    assert (counts.lists, counts.items, counts.cut_items, counts.judgements_outside) == (2, 4, 0, 2)
+    assert (counts.lists, counts.items, counts.judgements_outside) == (2, 4, 2)
     rows = [{"id": i, "text": t, "url": "u"} for i, t in zip(ids, items, strict=True)]
     for kind in [*KINDS, ".csv"]:
         counts = ReadCounts()
@@ -172,15 +172,9 @@ def test_trec_files_become_lists(trec: dict[str, Any], tmp_path: Path) -> None:
         assert counts.not_carried == [f"url (of data{kind})"]
 
 
-def test_trec_depth_and_no_qrels(trec: dict[str, Any]) -> None:
-    del trec["qrels"]
-    counts = ReadCounts()
-    lists = list(read_trec(**trec, depth=2, counts=counts))
-    assert [one.item_ids for one in lists] == [("d2", "d3"), ("d1",)]
-    assert [one.labels for one in lists] == [None, None]
-    assert counts.cut_items == 1
-    with pytest.raises(ValueError, match="depth must be at least 1, got 0"):
-        read_trec(**trec, depth=0)
+def test_trec_files_without_qrels_or_that_are_gone(trec: dict[str, Any]) -> None:
+    without = {name: path for name, path in trec.items() if name != "qrels"}
+    assert [one.labels for one in read_trec(**without)] == [None, None]
     for name in ("run", "queries", "items", "qrels"):
         with pytest.raises(FileNotFoundError, match="gone"):
             read_trec(**(trec | {name: Path("gone")}))

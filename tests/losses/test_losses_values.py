@@ -50,12 +50,6 @@ def ranknet(s: Numbers, y: Numbers) -> float:
     return mean([math.log(1 + math.exp(s[j] - s[i])) for i, j in pairs_of(y)])
 
 
-def ranknet_difference(s: Numbers, y: Numbers) -> float:
-    weights = [y[i] - y[j] for i, j in pairs_of(y)]
-    terms = [math.log(1 + math.exp(s[j] - s[i])) for i, j in pairs_of(y)]
-    return sum(w * t for w, t in zip(weights, terms, strict=True)) / sum(weights)
-
-
 def margin_mse(s: Numbers, y: Numbers) -> float:
     return mean([(s[i] - s[j] - y[i] + y[j]) ** 2 for i, j in pairs_of(y)])
 
@@ -203,7 +197,6 @@ CASES: dict[str, tuple[x.RankingLoss, Callable[[Numbers, Numbers], float]]] = {
     "bce": (x.BinaryCrossEntropy(), bce),
     "mse": (x.MeanSquaredError(), mse),
     "ranknet": (x.RankNet(), ranknet),
-    "ranknet by difference": (x.RankNet("difference"), ranknet_difference),
     "margin_mse": (x.MarginMSE(), margin_mse),
     "margin_mse of probabilities": (
         x.MarginMSE("probabilities"),
@@ -355,7 +348,6 @@ def test_targets_that_a_loss_cannot_take_are_named(loss: x.RankingLoss, wrong: f
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: x.RankNet("square"), "weighting must be one of 'none', 'difference'; got 'square'"),  # type: ignore[arg-type]
         (lambda: x.MarginMSE("odds"), "targets_are must be one of"),  # type: ignore[arg-type]
         (lambda: x.MarginMSE(epsilon=0.5), "epsilon must be"),
         (lambda: x.ListNet(math.inf), "temperature must be positive"),

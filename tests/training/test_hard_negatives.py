@@ -82,12 +82,6 @@ def test_known_positives_are_never_negatives(ranker: DPR) -> None:
     assert mined[3] == LISTS[3]  # no positive
 
 
-def test_exact_texts_only(ranker: DPR) -> None:
-    mined = MineHardNegatives(1, depth=100, n_negatives=100, exclude_same_text=False).mine(ranker, LISTS)
-    assert "RED boots" in mined[0].items
-    assert "red boots" not in mined[0].items[1:]
-
-
 def test_the_hardest_are_drawn_from_the_depth(ranker: DPR) -> None:
     corpus = list(dict.fromkeys(text for one in LISTS for text in one.items))
     queries = ranker.text_vectors([one.query for one in LISTS], "query")
@@ -107,12 +101,6 @@ def test_the_draw_depends_on_seed_and_step_alone(ranker: DPR) -> None:
 
     assert items(0, 5) == items(0, 5)
     assert len({str(items(seed, step)) for seed in range(3) for step in range(3)}) > 3
-
-
-def test_own_negatives_can_be_kept(ranker: DPR) -> None:
-    mined = MineHardNegatives(1, depth=100, n_negatives=100, keep_negatives=True).mine(ranker, LISTS)
-    assert mined[0].items[:3] == LISTS[0].items
-    assert len(set(mined[0].items)) == len(mined[0].items)
 
 
 def test_a_list_keeps_its_negatives_where_nothing_is_left(ranker: DPR) -> None:
