@@ -64,9 +64,6 @@ def as_kind(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-# ---- writing
-
-
 @pytest.mark.parametrize("name", ["lists.jsonl", "lists.jsonl.gz", "lists.parquet", "new/folder/lists.JSONL"])
 def test_canonical_round_trip_is_exact(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -120,9 +117,6 @@ def test_what_is_not_written(tmp_path: Path) -> None:
         write_lists(LISTS[:1], tmp_path, "run")
     assert list(tmp_path.iterdir()) == []
     assert write_lists([LISTS[0], LISTS[0]], tmp_path / "out.jsonl", unique=False) == 2
-
-
-# ---- kinds of files
 
 
 def test_reading_json_lines_imports_nothing_heavy(tmp_path: Path) -> None:
@@ -283,9 +277,6 @@ def test_parquet_that_is_damaged_behind_a_sound_footer_or_repeats_a_column(tmp_p
         read_lists(path)
 
 
-# ---- canonical rows
-
-
 def test_integer_ids_become_texts_and_missing_ids_come_from_the_texts(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", ROW | {"query_id": 12, "item_ids": [3, 4]})
     (one,) = read_lists(path)
@@ -373,9 +364,6 @@ def test_extra_columns_are_told_over_all_rows(tmp_path: Path) -> None:
     assert counts.not_carried == ["url", "lang"]
 
 
-# ---- rows of texts
-
-
 def test_mteb_rows(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"query": "q", "positive": ["p1", "p2"], "negative": ["n1", "n2"]})
     assert detect_layout(path) == "mteb"
@@ -429,9 +417,6 @@ def test_columns_rows_merge_exact_repeats(tmp_path: Path, caplog: pytest.LogCapt
     ):
         with pytest.raises(ValueError, match=r"a\.jsonl, line 1, .*" + problem):
             list(read_lists(jsonl(path, row | change)))
-
-
-# ---- pairs and triplets
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *TABLES])

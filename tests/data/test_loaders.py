@@ -86,9 +86,6 @@ def queries(loader: BatchLoader, number: int = 0) -> list[str]:
     return [query for batch in epoch(loader, number) for query in batch[0]]
 
 
-# --- one batch ---------------------------------------------------------------------------------------------
-
-
 def test_labels_and_scores_are_padded_with_zeros(ranker: CrossJEM) -> None:
     batch = collate_lists(LISTS[:5], ranker, 3)
     assert batch.items_left_out == 3
@@ -123,9 +120,6 @@ def test_an_error_in_a_worker_names_the_list(ranker: CrossJEM) -> None:
     for num_workers in (0, 1):
         with pytest.raises(ValueError, match=r"'q-broken'.*'items'.*no tokens"):
             list(ListLoader([broken], ranker, 1, num_workers=num_workers))
-
-
-# --- every list once ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -163,9 +157,6 @@ def test_a_streamed_list_is_what_the_reader_reads(folders: Callable[[int], Path]
         assert epoch(streamed, number) == epoch(in_memory, number)
 
 
-# --- the order ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_order_and_draws_are_a_function_of_seed_and_epoch(make: Make, num_workers: int) -> None:
     loader = make(num_workers=num_workers)
@@ -183,9 +174,6 @@ def test_order_and_draws_are_a_function_of_seed_and_epoch(make: Make, num_worker
     assert sorted(queries(make())) == sorted(IDS)
     assert queries(make()) != IDS
     assert sum(batch[2][2] for batch in first) > 0, "some draws did not fit one pass"
-
-
-# --- resuming ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

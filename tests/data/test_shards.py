@@ -78,9 +78,6 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         generate_shards(make, 0, tmp_path, OPTIONS)
 
 
-# --- generating --------------------------------------------------------------------------------------------
-
-
 def test_a_generated_folder_goes_on_where_it_stopped(tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "train"
     expected = generate_shards(make, 23, whole, OPTIONS, 5, 2)
@@ -144,9 +141,6 @@ def test_shards_of_unknown_origin_are_not_kept(tmp_path: Path) -> None:
     (tmp_path / "000001.parquet").write_bytes(b"PAR1 cut off")
     with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
         generate_shards(make, 23, tmp_path, OPTIONS, 5)
-
-
-# --- the manifest ------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_lost_or_gained_shards_is_refused(tmp_path: Path) -> None:

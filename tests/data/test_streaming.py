@@ -63,9 +63,6 @@ def write(path: Path, lists: Sequence[RankingList], **columns: Any) -> Path:
     return path
 
 
-# --- every list once ---------------------------------------------------------------------------------------
-
-
 def test_uneven_and_empty_shards(tmp_path: Path) -> None:
     write(tmp_path / "s" / "a.parquet", LISTS[:1])
     write(tmp_path / "s" / "b.parquet", LISTS[1:40])
@@ -74,9 +71,6 @@ def test_uneven_and_empty_shards(tmp_path: Path) -> None:
     for num_workers in (0, 2):
         assert sorted(flat(queries(loader(tmp_path / "s", num_workers=num_workers)))) == sorted(IDS)
     assert list(ShardSource("s").read(tmp_path)) == LISTS
-
-
-# --- the order ---------------------------------------------------------------------------------------------
 
 
 def test_the_shuffle_mixes_row_groups_and_moves_them_anywhere() -> None:
@@ -96,9 +90,6 @@ def test_the_shuffle_mixes_row_groups_and_moves_them_anywhere() -> None:
         assert np.mean(groups) > 15, "a batch of 32 takes lists from half of the buffer's 32 row groups"
         orders.append(position)
     assert abs(np.corrcoef(orders[0], orders[1])[0, 1]) < 0.15, "epochs are unrelated"
-
-
-# --- resuming ----------------------------------------------------------------------------------------------
 
 
 def test_skipped_row_groups_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +130,6 @@ def test_a_position_of_other_batches_is_refused(folder: Path, tmp_path: Path) ->
         changed.load_state_dict({})
     with pytest.raises(ValueError, match="shards was None"):
         loader(folder).load_state_dict({"handed_out": 3})
-
-
-# --- bad shards --------------------------------------------------------------------------------------------
 
 
 def test_shards_of_other_writers(tmp_path: Path) -> None:
@@ -199,34 +187,25 @@ def test_a_bad_row_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_damaged_shards_are_named(folder: Path, tmp_path: Path, num_workers: int) -> None:
-    paths = {}
-    for source in sorted(folder.glob("*.parquet")):
-        paths[source.name] = tmp_path / source.name
-        paths[source.name].write_bytes(source.read_bytes())
-    whole = paths["000001.parquet"].read_bytes()
-
-    paths["000001.parquet"].write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"000001\.parquet: unreadable Parquet data"):
-        loader(tmp_path)
-    paths["000001.parquet"].write_bytes(b"")
-    with pytest.raises(ValueError, match=r"000001\.parquet: unreadable Parquet data"):
-        loader(tmp_path)
-
+    whole, other = ((folder / f"00000{i}.parquet").read_bytes() for i in (1, 2))
+    path = tmp_path / "a.parquet"
+    for content in (whole[: len(whole) // 2], b""):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.parquet: unreadable Parquet data"):
+            loader(tmp_path)
     flipped = bytearray(whole)
     metadata = pq.ParquetFile(folder / "000001.parquet").metadata.row_group(2).column(3)
     flipped[metadata.dictionary_page_offset + metadata.total_compressed_size - 1] ^= (
         1  # caught by the checksum
     )
-    paths["000001.parquet"].write_bytes(flipped)
-    one = loader(tmp_path, num_workers=num_workers)
-    with pytest.raises(ValueError, match=r"000001\.parquet: unreadable Parquet data"):
-        queries(one)
-
-    paths["000001.parquet"].write_bytes(whole)
-    one = loader(tmp_path, num_workers=num_workers)
-    paths["000001.parquet"].write_bytes(paths["000002.parquet"].read_bytes())
-    with pytest.raises(ValueError, match=r"000001\.parquet: the file has changed"):
-        queries(one)
+    path.write_bytes(flipped)
+    with pytest.raises(ValueError, match=r"a\.parquet: unreadable Parquet data"):
+        queries(loader(tmp_path, num_workers=num_workers))
+    path.write_bytes(whole)
+    before = loader(tmp_path, num_workers=num_workers)
+    path.write_bytes(other)
+    with pytest.raises(ValueError, match=r"a\.parquet: the file has changed"):
+        queries(before)
 
 
 def test_what_cannot_be_streamed_is_named(tmp_path: Path) -> None:
@@ -246,9 +225,6 @@ def test_what_cannot_be_streamed_is_named(tmp_path: Path) -> None:
         ShardSource("none.parquet").stream(tmp_path)
     with pytest.raises(ValueError, match="buffer must be at least 1, got 0"):
         ShardSource("train", buffer=0)
-
-
-# --- in the data module ------------------------------------------------------------------------------------
 
 
 def module(folder: Path, **options: Any) -> RankingDataModule:

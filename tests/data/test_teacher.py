@@ -35,9 +35,6 @@ def write(path: Path, rows: Rows) -> Path:
     return path
 
 
-# --- the file ----------------------------------------------------------------------------------------------
-
-
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     rows = all_rows()
     path = write(tmp_path / "new" / "scores.parquet", rows)
@@ -86,9 +83,6 @@ def test_bad_files_are_named(tmp_path: Path, rows: list[tuple[object, ...]], mes
         read_scores(table(path, query_id=queries, score=scores))
 
 
-# --- the join in memory ------------------------------------------------------------------------------------
-
-
 def test_scores_are_joined_by_ids_whatever_the_order(tmp_path: Path) -> None:
     rows = all_rows()
     path = write(tmp_path / "scores.parquet", [*rows[::-1], ("another query", "d0", 0.5)])
@@ -128,9 +122,6 @@ def test_items_without_a_finite_score_are_counted_or_left_out(
         kept = [i for i, item in enumerate(before.item_ids) if (before.query_id, item) not in left_out]
         expected = before.select(kept)
         assert after == replace(expected, scores=tuple(scores[before.query_id, i] for i in expected.item_ids))
-
-
-# --- the merge ---------------------------------------------------------------------------------------------
 
 
 def test_the_merge_equals_the_join_in_memory(tmp_path: Path) -> None:

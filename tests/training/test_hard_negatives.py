@@ -20,6 +20,8 @@ from crossjem_pl.training.hard_negatives import MineHardNegatives, nearest_items
 from crossjem_pl.training.module import RankingModule
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
+QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+QUIET["accelerator"] = "cpu"
 
 
 def make(query_id: str, query: str, items: list[str], positives: int = 1) -> RankingList:
@@ -141,15 +143,7 @@ def fit(
 ) -> tuple[Trainer, RankingDataModule]:
     seed_everything(0)
     data = RankingDataModule(train=Given(lists), batch_size=2, num_workers=workers)
-    trainer = Trainer(
-        default_root_dir=folder,
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[callback],
-    )
+    trainer = Trainer(default_root_dir=folder, max_epochs=epochs, callbacks=[callback], **QUIET)
     trainer.fit(
         RankingModule(ranker, InfoNCE(), "labels"), datamodule=data, ckpt_path=resume, weights_only=False
     )
@@ -218,15 +212,6 @@ def test_what_cannot_be_mined_for_is_named(name: str, tiny_bert: str, tmp_path: 
     lists = [*LISTS, RankingList.from_texts("a", ["b", "c"], "bare")] if name == "labels" else LISTS
     ranker = rankers.get(name, lambda: DPR(tiny_bert, **LIMITS))()
     module = RankingModule(ranker, InfoNCE(), "scores" if name == "scores" else "labels")
-    trainer = Trainer(
-        default_root_dir=tmp_path,
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        callbacks=[MineHardNegatives(2)],
-    )
+    trainer = Trainer(default_root_dir=tmp_path, max_epochs=1, callbacks=[MineHardNegatives(2)], **QUIET)
     with pytest.raises(ValueError, match=messages[name]):
         trainer.fit(module, datamodule=RankingDataModule(train=Given(lists), batch_size=2))

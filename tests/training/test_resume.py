@@ -87,17 +87,8 @@ def assert_resumes_to_the_same_weights(config: Path, folder: Path) -> None:
 @pytest.mark.slow
 def test_after_a_kill(config: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    command = [
-        sys.executable,
-        "-c",
-        SLOW,
-        "fit",
-        "-c",
-        str(config),
-        "--trainer.default_root_dir",
-        str(tmp_path),
-    ]
-    victim = subprocess.Popen(command, env=environment)
+    command = [sys.executable, "-c", SLOW, "fit", "-c", str(config), "--trainer.default_root_dir"]
+    victim = subprocess.Popen([*command, str(tmp_path)], env=environment)
     last = tmp_path / "checkpoints" / "last.ckpt"
     deadline = time.monotonic() + 120
     while not last.exists() and time.monotonic() < deadline:

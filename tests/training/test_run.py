@@ -57,13 +57,8 @@ def test_the_saved_configuration_is_read_again(name: str, config: Path, tmp_path
         options += [f"--data.train.init_args.{key}={value}" for key, value in SOURCES[name].items()]
     assert main(["fit", "-c", str(config), *options]) == 0
     first = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    again = [
-        "-c",
-        str(tmp_path / "run" / "config.yaml"),
-        "--trainer.default_root_dir",
-        str(tmp_path / "again"),
-    ]
-    assert main(["fit", *again]) == 0
+    config, again = tmp_path / "run" / "config.yaml", tmp_path / "again"
+    assert main(["fit", "-c", str(config), "--trainer.default_root_dir", str(again)]) == 0
     second = yaml.safe_load((tmp_path / "again" / "config.yaml").read_text())
     assert second.pop("trainer") == {**first.pop("trainer"), "default_root_dir": str(tmp_path / "again")}
     assert second == first
