@@ -12,13 +12,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.progress import track
+
 from crossjem_pl.data.rows import parse_number
 from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
-from crossjem_pl.prepare.output import one_line
+from crossjem_pl.prepare.output import fingerprint, one_line
 
-__all__ = ["Kind", "build_titles", "candidates", "load", "open_titles", "read_documents",
-           "records", "run_files", "titles_of"]  # fmt: skip
+__all__ = ["Kind", "build_titles", "candidates", "load", "open_titles", "records", "run_files", "titles_of"]
 
 Kind = Literal["docs", "queries", "qrels", "scoreddocs"]
 # what its readers raise for missing, damaged and malformed files; UnboundLocalError is how its reader of runs
@@ -152,22 +153,6 @@ def _run_entries(file: Path) -> Iterator[Entry]:
         raise ValueError(f"{file}: the run is empty")
 
 
-def read_documents(path: Path) -> Iterator[tuple[str, str]]:
-    """(id, title) of `msmarco-docs.tsv`: id, url, title and body between tabs, no header, plain or gzip.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: names file and line, for a line with another number of fields, or damaged data.
-    """
-    for number, line in read_lines(existing(path, "document file")):
-        fields = line.split("\t")
-        if len(fields) != 4:
-            raise ValueError(
-                f"{path}, line {number}: expected id, url, title and body between tabs, found {len(fields)} fields"
-            )
-        yield fields[0].strip(), fields[2]
-
-
 def build_titles(path: Path, source: str, documents: Iterable[tuple[str, str | None]]) -> None:
     """Writes (id, title) pairs to an SQLite file, whose B-tree takes ids in any order in flat memory.
 
@@ -182,7 +167,7 @@ def build_titles(path: Path, source: str, documents: Iterable[tuple[str, str | N
         connection.executescript(
             "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; "
             "CREATE TABLE titles (id TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID; "
-            "CREATE TABLE source (name TEXT NOT NULL)"
+            "CREATE TABLE collection (name TEXT NOT NULL)"
         )
         try:
             count = connection.executemany("INSERT INTO titles VALUES (?, ?)", rows).rowcount
@@ -190,22 +175,45 @@ def build_titles(path: Path, source: str, documents: Iterable[tuple[str, str | N
             raise ValueError(f"{source}: a document id occurs twice") from None
         if count < 1:
             raise ValueError(f"{source}: the collection has no documents")
-        connection.execute("INSERT INTO source VALUES (?)", (source,))
+        connection.execute("INSERT INTO collection VALUES (?)", (source,))
         connection.commit()
 
 
-def open_titles(path: Path, source: str) -> sqlite3.Connection:
-    """The file that `build_titles` wrote.
+def open_titles(path: Path, dataset: str, documents: Path | None) -> sqlite3.Connection:
+    """Titles by document id, of `msmarco-docs.tsv` or else of the dataset; written to `path` if there is nothing.
 
     Raises:
-        ValueError: it is of another source.
+        ValueError: names file and line of a malformed document; or the titles are of another source.
     """
+    source = fingerprint(existing(documents, "document file")) if documents else dataset
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        build_titles(path, source, track(_documents(dataset, documents), "titles"))
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    ((before,),) = connection.execute("SELECT name FROM source")
+    try:
+        ((before,),) = connection.execute("SELECT name FROM collection")
+    except sqlite3.DatabaseError as error:
+        before = str(error)
     if before != source:
         connection.close()
-        raise ValueError(f"{path}: holds the titles of {before!r}, not of {source!r}; choose another folder")
+        raise ValueError(
+            f"{path}: holds the titles of {before!r}, not of {source!r}; remove it, or choose another folder"
+        )
     return connection
+
+
+def _documents(dataset: str, file: Path | None) -> Iterator[tuple[str, str | None]]:
+    """(id, title) of each document; the file has id, url, title and body between tabs."""
+    if file is None:
+        if "title" not in load(dataset, "docs").docs_cls()._fields:
+            raise ValueError(f"dataset {dataset!r}: its documents have no field 'title'")
+        yield from ((document.doc_id, document.title) for document in records(dataset, "docs"))
+        return
+    for number, line in read_lines(file):
+        fields = line.split("\t")
+        if len(fields) != 4:
+            raise ValueError(f"{file}, line {number}: expected id, url, title and body between tabs")
+        yield fields[0].strip(), fields[2]
 
 
 def titles_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, str]:

@@ -18,16 +18,7 @@ from typing import Any
 from rich.progress import track
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.collection import (
-    build_titles,
-    candidates,
-    load,
-    open_titles,
-    read_documents,
-    records,
-    run_files,
-    titles_of,
-)
+from crossjem_pl.prepare.collection import candidates, load, open_titles, records, run_files, titles_of
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
 
 __all__ = ["PARTS", "TITLES", "prepare_titles"]
@@ -80,7 +71,7 @@ def prepare_titles(
     Args:
         out: folder to fill.
         dataset: id of the collection; its documents need the field `title`.
-        documents: `msmarco-docs.tsv` (`read_documents`), in place of the dataset's own file of documents.
+        documents: `msmarco-docs.tsv` (id, url, title, body), in place of the dataset's own file of documents.
         parts: keys of `PARTS`, or ids below the dataset's own.
         runs: run file or folder by part; the other parts take the dataset's official candidates.
         depth: candidates of a training query; None keeps all.
@@ -97,21 +88,19 @@ def prepare_titles(
     for name, value in (("depth", depth), ("dev_depth", dev_depth), ("lists_per_shard", lists_per_shard)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    if not parts or len(set(parts)) != len(parts):
-        raise ValueError(f"parts must be distinct and at least one, got {list(parts)}")
     for part, run in runs.items():
         if part not in parts:
             raise ValueError(f"{run}: candidates for part {part!r}, which is not among {', '.join(parts)}")
         run_files(run)
-    if add_positives and "train" not in parts:
-        raise ValueError("add_positives is about the part 'train', which is not among the parts")
     ids = {part: f"{dataset}/{PARTS.get(part, part)}" for part in parts}
     for part, dataset_id in ids.items():
-        load(dataset_id, "queries", "qrels")
-        if documents is None:
-            load(dataset_id, "docs")
-        if part not in runs:
-            load(dataset_id, "scoreddocs")
+        load(
+            dataset_id,
+            "queries",
+            "qrels",
+            *["docs"] * (documents is None),
+            *["scoreddocs"] * (part not in runs),
+        )
 
     for part, dataset_id in ids.items():
         options: dict[str, Any] = {
@@ -125,24 +114,9 @@ def prepare_titles(
             **options,
             "lists_per_shard": lists_per_shard,
         }
-        titles = partial(_titles, out / TITLES, dataset, documents)
+        titles = partial(open_titles, out / TITLES, dataset, documents)
         make = partial(_lists, dataset_id, runs.get(part), titles, **options)
         yield write_part(out, part.replace("/", "-"), made_of, make, SENTENCES, lists_per_shard)
-
-
-def _titles(path: Path, dataset: str, documents: Path | None) -> Connection:
-    """The titles of the collection, written if they are not there."""
-    source = fingerprint(documents) if documents else dataset
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if documents is not None:
-            build_titles(path, source, track(read_documents(documents), "titles"))
-        elif "title" not in load(dataset, "docs").docs_cls()._fields:
-            raise ValueError(f"dataset {dataset!r}: its documents have no field 'title'")
-        else:
-            found = track(records(dataset, "docs"), "titles")
-            build_titles(path, source, ((document.doc_id, document.title) for document in found))
-    return open_titles(path, source)
 
 
 def _lists(

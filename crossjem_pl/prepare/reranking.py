@@ -141,7 +141,6 @@ def _split(file: Path, folder: Path) -> str | None:
 def _row_lists(files: Iterable[Path], counts: Counter[str]) -> Iterator[tuple[str, RankingList]]:
     """The lists of rows, each with the first query text of its row: paraphrases stay together."""
     reader = ListReader("mteb")
-    seen: dict[str, str] = {}
     for row in track((row for file in files for row in read_rows(file)), "rows"):
         texts = {field: _texts(row, field) for field in _ROWS}
         key = next(iter(texts["query"]), "")
@@ -156,11 +155,7 @@ def _row_lists(files: Iterable[Path], counts: Counter[str]) -> Iterator[tuple[st
         if not (texts["positive"] and texts["negative"]):
             counts["one_sided"] += 1
             continue
-        for ranking_list in reader.lists(replace(row, values={**row.values, **texts})):
-            before = seen.setdefault(ranking_list.query_id, row.where)
-            if before != row.where:
-                raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
-            yield key, ranking_list
+        yield from ((key, ranking_list) for ranking_list in reader.lists(replace(row, values=texts)))
     for name in ("merged_items", "merged_queries", "repeated_queries"):
         counts[name] += getattr(reader.counts, name)
 
