@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.progress import track
 
@@ -19,9 +19,8 @@ from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
 from crossjem_pl.prepare.output import fingerprint, one_line
 
-__all__ = ["Kind", "build_titles", "candidates", "load", "open_titles", "records", "run_files", "titles_of"]
+__all__ = ["build_titles", "candidates", "load", "open_titles", "records", "run_files", "titles_of"]
 
-Kind = Literal["docs", "queries", "qrels", "scoreddocs"]
 # what its readers raise for missing, damaged and malformed files; UnboundLocalError is how its reader of runs
 # fails on a malformed first line
 _ERRORS = (OSError, EOFError, zlib.error, RuntimeError, ValueError, UnboundLocalError)
@@ -33,7 +32,7 @@ _LAYOUTS = (
 )
 
 
-def load(dataset_id: str, *kinds: Kind) -> Any:
+def load(dataset_id: str, *kinds: str) -> Any:
     """The dataset, which must have all of `kinds`; nothing is downloaded yet.
 
     Raises:
@@ -51,7 +50,7 @@ def load(dataset_id: str, *kinds: Kind) -> Any:
     return dataset
 
 
-def records(dataset_id: str, kind: Kind) -> Iterator[Any]:
+def records(dataset_id: str, kind: str) -> Iterator[Any]:
     """The records of a kind in their stored order; ir_datasets downloads what it does not have.
 
     Raises:
@@ -71,7 +70,7 @@ def records(dataset_id: str, kind: Kind) -> Iterator[Any]:
         ) from error
 
 
-def _remedy(dataset_id: str, kind: Kind) -> str:
+def _remedy(dataset_id: str, kind: str) -> str:
     """Which file is meant, and where ir_datasets looks for it before it downloads."""
     import ir_datasets
 

@@ -40,16 +40,9 @@ TRAIN = {
         ("q1", list(range(20))), ("q2", [7, 8, 5, 6]), ("q3", [1, 1000, 2]), ("q8", [1]), ("q5", [7, 8])
     ),
 }
-DEV = {
-    "queries": "d1\tdev query\n",
-    "qrels": "d1 0 D0 1\n",
-    "scoreddocs": official(("d1", list(range(30)))),
-}
-TREC = {
-    "queries": "t1\tgraded\n",
-    "qrels": "t1 0 D3 3\nt1 0 D1 0\nt1 0 D2 2\n",
-    "scoreddocs": official(("t1", [1, 2, 3, 4])),
-}
+DEV = {"queries": "d1\tdev query\n", "qrels": "d1 0 D0 1\n", "scoreddocs": official(("d1", list(range(30))))}
+TREC = {"queries": "t1\tgraded\n", "qrels": "t1 0 D3 3\nt1 0 D1 0\nt1 0 D2 2\n",
+        "scoreddocs": official(("t1", [1, 2, 3, 4]))}  # fmt: skip
 
 
 @pytest.fixture
@@ -86,19 +79,10 @@ def test_every_part_from_the_official_candidates(tmp_path: Path, dataset: str) -
     assert len(list((out / "train.parquet").glob("*.parquet"))) == 2
     counts = dict(written["train.parquet"].counts)
     expected = {
-        "lists": 3,
-        "items": 14,
-        "positives": 1,
-        "lists_without_positive": 2,
-        "blank_titles": 6,
-        "unknown_documents": 1,
-        "unknown_queries": 1,
-        "empty_lists": 1,
-        "queries_without_candidates": 1,
-        "cut_items": 8,
-        "positives_outside": 3,
+        "lists": 3, "items": 14, "positives": 1, "lists_without_positive": 2, "blank_titles": 6, "unknown_documents": 1,
+        "unknown_queries": 1, "empty_lists": 1, "queries_without_candidates": 1, "cut_items": 8, "positives_outside": 3,
         "judged_unknown_queries": 1,
-    }
+    }  # fmt: skip
     assert {key: value for key, value in counts.items() if value} == expected
     told = str(written["train.parquet"])
     assert "3 lists, 14 items, 1 of them relevant" in told
@@ -198,10 +182,7 @@ def test_other_options_in_the_same_folder_are_refused(tmp_path: Path, dataset: s
     ("text", "problem"),
     [
         ("q1\tD1\t1\nq1\tD1\t2\n", r"run.tsv, line 2.*'D1'"),
-        (
-            "q1\tD1\t1\nq2\tD1\t1\nq1\tD2\t2\n",
-            r"line 3, .*query 'q1' began at .*line 1 already.*sort -s -k1,1",
-        ),
+        ("q1\tD1\t1\nq2\tD1\t1\nq1\tD2\t2\n", r"line 3, .*'q1' began at .*line 1 already.*sort -s -k1,1"),
         ("q1\tD1\n", "line 1: not a line of a run; understood"),
         ("q1\tD1\t1\nq1\tD2\n", "line 2: malformed"),
         ("q1\tD1\tfirst\n", "line 1: not a line of a run"),
@@ -216,14 +197,12 @@ def test_a_bad_run_is_named_with_its_line(tmp_path: Path, dataset: str, text: st
 
 
 def test_folders_of_runs_hold_nothing_else(tmp_path: Path, dataset: str) -> None:
-    (tmp_path / "hdct").mkdir()
-    for name, problem in (("inner", "folders inside are not searched"), ("hdct.zip", r"found hdct\.zip")):
-        if name == "inner":
-            (tmp_path / "hdct" / name).mkdir()
-        else:
-            (tmp_path / "hdct" / name).write_text("")
-        with pytest.raises(ValueError, match=problem):
-            prepared(tmp_path / "out", dataset, parts=("train",), runs={"train": tmp_path / "hdct"})
+    (tmp_path / "hdct" / "inner").mkdir(parents=True)
+    with pytest.raises(ValueError, match="folders inside are not searched"):
+        prepared(tmp_path / "out", dataset, runs={"train": tmp_path / "hdct"})
+    (tmp_path / "hdct" / "hdct.zip").write_text("")
+    with pytest.raises(ValueError, match=r"found hdct\.zip"):
+        prepared(tmp_path / "out", dataset, runs={"train": tmp_path / "hdct"})
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,13 @@ from ir_datasets.formats import TrecQrels, TrecScoredDocs, TsvQueries
 from ir_datasets.util import GzipExtract
 from ir_datasets.util.download import LocalDownload
 
-__all__ = ["BLANK", "register", "title", "write_gzip"]
-
-BLANK = ("D7", "D8")
+__all__ = ["register", "title", "write_gzip"]
 
 
 def title(number: int) -> str:
-    """The title of document D{number}; those of `BLANK` are blank."""
-    if f"D{number}" in BLANK:
-        return " " if number == 8 else ""
-    return {5: "a\ttab  in the title", 6: "Größe – 東京 ünïcode"}.get(number, f"title of page {number}")
+    """The title of document D{number}; those of D7 and D8 are blank."""
+    odd = {5: "a\ttab  in the title", 6: "Größe – 東京 ünïcode", 7: "", 8: " "}
+    return odd.get(number, f"title of page {number}")
 
 
 def write_gzip(path: Path, text: str) -> None:
@@ -31,40 +28,29 @@ def write_gzip(path: Path, text: str) -> None:
     path.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
 
 
-def register(
-    folder: Path,
-    name: str,
-    *,
-    documents: int = 40,
-    parts: Mapping[str, Mapping[str, str]],
-) -> str:
-    """Registers `name`, `name/PART`... and returns `name`.
+def register(folder: Path, name: str, *, parts: Mapping[str, Mapping[str, str]]) -> str:
+    """Registers `name` (new in this process) of 40 documents D0, D1, ... and `name/PART`...; returns `name`.
 
-    Args:
-        folder: where the files go.
-        name: id of the dataset, new in this process.
-        documents: D0, D1, ...
-        parts: texts of `queries` (TSV), `qrels` and `scoreddocs` (TREC) by part.
+    `parts` holds the texts of `queries` (TSV), `qrels` and `scoreddocs` (TREC) by part.
     """
-    docs = "".join(
-        f"<DOC>\n<DOCNO>D{i}</DOCNO>\n<TEXT>\nhttp://page/{i}\n{title(i)}\nThe body of {i}.\n</TEXT>\n</DOC>\n"
-        for i in range(documents)
-    )
-    write_gzip(folder / "docs.trec.gz", docs)
 
-    def stored(path: Path) -> Any:
+    def stored(path: Path, text: str) -> Any:
+        write_gzip(path, text)
         return GzipExtract(LocalDownload(path))
 
-    collection = MsMarcoTrecDocs(stored(folder / "docs.trec.gz"))
+    docs = "".join(
+        f"<DOC>\n<DOCNO>D{i}</DOCNO>\n<TEXT>\nhttp://page/{i}\n{title(i)}\nThe body of {i}.\n</TEXT>\n</DOC>\n"
+        for i in range(40)
+    )
+    collection = MsMarcoTrecDocs(stored(folder / "docs.trec.gz", docs))
     ir_datasets.registry.register(name, Dataset(collection))
+    readers = {
+        "queries": TsvQueries,
+        "qrels": lambda file: TrecQrels(file, {1: "relevant"}),
+        "scoreddocs": TrecScoredDocs,
+    }
     for part, files in parts.items():
-        place = folder / part.replace("/", "-")
-        for kind, text in files.items():
-            write_gzip(place / f"{kind}.gz", text)
-        constituents = [collection, TsvQueries(stored(place / "queries.gz"))]
-        if "qrels" in files:
-            constituents.append(TrecQrels(stored(place / "qrels.gz"), {1: "relevant"}))
-        if "scoreddocs" in files:
-            constituents.append(TrecScoredDocs(stored(place / "scoreddocs.gz")))
-        ir_datasets.registry.register(f"{name}/{part}", Dataset(*constituents))
+        inner = folder / part.replace("/", "-")
+        tables = [readers[kind](stored(inner / f"{kind}.gz", text)) for kind, text in files.items()]
+        ir_datasets.registry.register(f"{name}/{part}", Dataset(collection, *tables))
     return name
