@@ -365,7 +365,7 @@ def _learning(runs: Sequence[Run], metric: str) -> Section:
         row["Validations"] = f"{validations:,}"
         for name in sorted(monitored, key=lambda name: name != metric):  # the chosen one first
             line = curve.metrics.get(name)
-            best = "–" if line is None else f"{line.max():.4f} ({int(line.index[line.argmax()]) + 1:,})"
+            best = "–" if line is None else f"{line.max():.4f} ({int(line.index[int(line.argmax())]) + 1:,})"
             row[f"Best {name} (step)"] = best
         rows.append(row)
     sizes = {run.name: run.setting("data", "batch_size") for run, _ in trained}

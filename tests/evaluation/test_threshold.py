@@ -64,29 +64,6 @@ def test_what_is_measured(ranker: CrossJEM) -> None:
     assert stored.lists_without_positives == sum(all(label < 1 for _, label in one) for one in pairs) > 0
 
 
-def test_the_interval_covers_the_share_of_other_lists(ranker: CrossJEM) -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(count: int) -> tuple[list[RankingList], list[Tensor], Lists]:
-        pairs: Lists = []
-        for _ in range(count):
-            quality = float(torch.randn(1, generator=generator))
-            noise = torch.randn(10, generator=generator).tolist()
-            pairs.append([(quality + 2 * (i < 3) + noise[i], float(i < 3)) for i in range(10)])
-        return *labelled(pairs), pairs
-
-    population = draw(4000)[2]
-    inside = 0
-    for seed in range(20):
-        lists, scores, _ = draw(60)
-        stored = choose_threshold(lists, scores, ranker, seed=seed)
-        low, high = stored.figures["kept_share_low"], stored.figures["kept_share_high"]
-        assert low is not None
-        assert high is not None
-        inside += low <= kept_share(population, stored.threshold) <= high
-    assert inside >= 15
-
-
 def test_the_precision_rule(ranker: CrossJEM) -> None:
     pairs = [[(2.0, 1.0), (1.0, 0.0), (0.0, 0.0)]] * 5 + [[(0.5, 1.0), (0.2, 0.0)]] * 5
     lists, scores = labelled(pairs)
