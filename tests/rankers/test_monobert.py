@@ -110,15 +110,15 @@ def test_limits_are_checked_against_the_positions(tiny_bert: str, tmp_path: Path
     with pytest.raises(
         ValueError, match=r"max_query_tokens=80 \+ max_item_tokens=78 \+ 3 .* need 161 .* has 160"
     ):
-        MonoBERT(tiny_bert, 80, 78)
-    ranker = MonoBERT(tiny_bert, 80, 77).eval()
+        MonoBERT(tiny_bert, max_query_tokens=80, max_item_tokens=78)
+    ranker = MonoBERT(tiny_bert, max_query_tokens=80, max_item_tokens=77).eval()
     assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
     roberta = write_classifier(
         tmp_path, "roberta"
     )  # 96 positions, the first after the pad id 0; two [SEP] in between
     with pytest.raises(ValueError, match=r"max_item_tokens=52 \+ 4 special tokens need 96 .* has 95"):
-        MonoBERT(roberta, 40, 52)
-    ranker = MonoBERT(roberta, 40, 51).eval()
+        MonoBERT(roberta, max_query_tokens=40, max_item_tokens=52)
+    ranker = MonoBERT(roberta, max_query_tokens=40, max_item_tokens=51).eval()
     assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
     with pytest.raises(ValueError, match="pairs_per_pass must be at least 1, got 0"):
         MonoBERT(tiny_bert, pairs_per_pass=0)

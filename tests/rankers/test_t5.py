@@ -13,7 +13,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5EncoderModel
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import MonoT5, RankT5
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from crossjem_pl.rankers.pairwise.rankt5 import evenly_spaced
 from tests import tiny_models
 from tests.conftest import example_lists
 
@@ -85,9 +84,6 @@ def test_a_saved_model_keeps_its_output_layer_and_its_layers(t5: str, tmp_path: 
 
 
 def test_kept_layers_are_evenly_spaced(t5: str) -> None:
-    assert evenly_spaced(12, 3) == [0, 6, 11]
-    assert evenly_spaced(4, 4) == [0, 1, 2, 3]
-    assert evenly_spaced(6, 1) == [0]
     full, some = RankT5(t5, **LIMITS), RankT5(t5, layers=2, **LIMITS)
     for stack in ("encoder", "decoder"):
         kept, original = getattr(some, stack).block, getattr(full, stack).block

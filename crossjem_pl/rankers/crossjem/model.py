@@ -146,11 +146,9 @@ class CrossJEM(NeuralRanker):
             whole = whole._replace(own_places=False)
         made = head if head is not None else whole.head()
         init_args |= {**whole._asdict(), "head": {"class": type(made).__name__, "init_args": made.init_args}}
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
+        limits = {"max_query_tokens": max_query_tokens, "max_item_tokens": max_item_tokens}
+        super().__init__(init_args, encoder, limits)
         self.encoder = load_encoder(encoder, options)
-        if getattr(self.encoder, "pooler", None) is not None:
-            # [CLS] is not pooled; a pooler would only be dead weight
-            self.encoder.register_module("pooler", None)
         self.union_positions, self.union_attention = whole.union_positions, whole.union_attention
         self.query_bias, self.own_places = whole.query_bias, whole.own_places
         self.max_items_per_pass, self.max_union_tokens = whole.max_items_per_pass, whole.max_union_tokens

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
-from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.neural import Side
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 
 __all__ = ["ANCE"]
 
@@ -29,10 +27,7 @@ class ANCE(DualRanker):
         dimension: width of the vectors; None for the encoder's (the paper: 768, as RoBERTa-base's).
         pooling: "cls" (the paper), "mean", "max" or "weighted".
         scale: factor of the inner products; None for 1 / sqrt(dimension). The paper has 1.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        texts_per_pass: texts that go through the encoder together, sorted by length.
-        options: how the encoder is loaded, see `EncoderOptions`.
+        options: see `TextOptions`.
     """
 
     name = "ance"
@@ -43,18 +38,12 @@ class ANCE(DualRanker):
         dimension: int | None = None,
         pooling: Pooling = "cls",
         scale: float | None = None,
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        texts_per_pass: int = 128,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[TextOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass)
-        head: ProjectionSpec = (
-            {"layer_norm": True} if dimension is None else {"size": dimension, "layer_norm": True}
-        )
+        super().__init__(init_args, encoder, options)
+        head: ProjectionSpec = {"layer_norm": True}
+        if dimension is not None:
+            head["size"] = dimension
         self.text_tower = TextTower(encoder, options, pooling, [head])
         self.build(scale)
-
-    def tower(self, side: Side) -> TextTower:
-        return self.text_tower

@@ -11,20 +11,19 @@ from typing import Any, Self, Unpack
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
-from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_projections
 from crossjem_pl.rankers.dual.towers import (
-    DecoupledBatch,
     DecoupledRanker,
     ProjectionSpec,
-    load_text_encoder,
+    TextOptions,
 )
 from crossjem_pl.rankers.dual.towers import projections as build_projections
 from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
-from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens
+from crossjem_pl.rankers.encoders import encode_tokens, load_encoder
 from crossjem_pl.rankers.folder import PublicFolders, read_json, require_safetensors
 from crossjem_pl.rankers.neural import Side, check_positions
 
@@ -55,10 +54,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
         attend_to_masks: whether the encoder attends to the filled-in [MASK]s.
         scale: factor of the score. Scores are at most scale * (tokens of the query's row).
         projections: replaces the one linear layer (no bias) that `dimension` stands for.
-        max_query_tokens: limit of a query, without marker and special tokens.
-        max_item_tokens: limit of an item, likewise.
-        texts_per_pass: texts that go through the encoder together, sorted by length.
-        options: how the encoder is loaded, see `EncoderOptions`.
+        options: see `TextOptions`.
 
     Raises:
         ValueError: for a marker that is no token of the vocabulary, augmentation with a tokenizer that has no
@@ -78,17 +74,14 @@ class ColBERT(DecoupledRanker, PublicFolders):
         attend_to_masks: bool = False,
         scale: float = 1.0,
         projections: Sequence[ProjectionSpec] | None = None,
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        texts_per_pass: int = 128,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[TextOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass)
-        if not 0 < scale < float("inf"):
-            raise ValueError(f"scale must be positive and finite, got {scale}")
-        if query_length < 0:
-            raise ValueError(f"query_length must be at least 0, got {query_length}")
+        super().__init__(init_args, encoder, options)
+        if not 0 < scale < float("inf") or query_length < 0:
+            raise ValueError(
+                f"scale must be positive and query_length at least 0; got {scale=}, {query_length=}"
+            )
         tokenizer = self.tokenizer.hf
         mask = tokenizer.mask_token_id
         if query_length and mask is None:
@@ -109,21 +102,14 @@ class ColBERT(DecoupledRanker, PublicFolders):
             prefix=plain.prefix + _marker(tokenizer, item_marker),
             skip_tokens=_known_ids(tokenizer, words),
         )
-        self.encoder = load_text_encoder(encoder, options)
+        self.encoder = load_encoder(encoder, options)
         specs = [ProjectionSpec(size=dimension, bias=False)] if projections is None else projections
         self.projections = build_projections(int(self.encoder_config.hidden_size), specs)
         self.scale = scale
-        longest_query = max(query_length, max_query_tokens + self.formats["query"].added)
+        longest_query = max(query_length, self.max_query_tokens + self.formats["query"].added)
         check_positions(self.encoder_config, longest_query, f"a query's {longest_query} tokens")
-        longest_item = max_item_tokens + self.formats["items"].added
+        longest_item = self.max_item_tokens + self.formats["items"].added
         check_positions(self.encoder_config, longest_item, f"an item's {longest_item} tokens")
-
-    @property
-    def encoder_config(self) -> PretrainedConfig:
-        return self.encoder.config  # type: ignore[return-value]
-
-    def encoders(self) -> list[nn.Module]:
-        return [self.encoder]
 
     def encode_rows(self, rows: TextRows, side: Side) -> Vectors:
         parts = []
@@ -134,11 +120,8 @@ class ColBERT(DecoupledRanker, PublicFolders):
             parts.append(Vectors(vectors, group["used"]))
         return Vectors.cat(parts)
 
-    def forward(self, batch: DecoupledBatch) -> Tensor:
-        queries, items = self.query_and_item_vectors(batch)
-        with torch.autocast(queries.values.device.type, enabled=False):
-            scores = max_sim(*queries, *items)
-            return (self.scale * scores).masked_fill(~batch.item_mask, 0.0)
+    def compare(self, queries: Vectors, items: Vectors) -> Tensor:
+        return self.scale * max_sim(*queries, *items)
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -10,9 +9,9 @@ import torch
 from torch import nn
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 from crossjem_pl.rankers.dual.vectors import RowFormat
-from crossjem_pl.rankers.encoders import EncoderOptions, load_tokenizer
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.rankers.neural import Side
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -46,10 +45,7 @@ class CoRALRanker(DualRanker):
         pooling: "mean", "cls", "max" or "weighted".
         normalize: whether vectors have length 1.
         temperature: divides the inner products; leave the loss's temperature at 1.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        texts_per_pass: texts that go through an encoder together, sorted by length.
-        options: how the encoders are loaded, see `EncoderOptions`.
+        options: see `TextOptions`.
 
     Raises:
         ValueError: if `dimension` is not the query encoder's width and there is no query projection, or the
@@ -69,26 +65,23 @@ class CoRALRanker(DualRanker):
         pooling: Pooling = "mean",
         normalize: bool = True,
         temperature: float = 0.05,
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        texts_per_pass: int = 128,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[TextOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass)
-        query_options = EncoderOptions(**options)
+        super().__init__(init_args, encoder, options)
+        query_options = TextOptions(**options)
         if query_layers is not None:
             query_options["layers"] = query_layers
         if query_encoder is not None:
             self.tokenizers["query"] = ShortTextTokenizer(load_tokenizer(query_encoder, self.cls_and_sep))
             self.formats["query"] = RowFormat.of(self.tokenizers["query"].hf)
-        head: Sequence[ProjectionSpec] = [] if dimension is None else [{"size": dimension, "bias": False}]
-        if query_projection and dimension is None:
-            head = [{"bias": False}]
+        head: ProjectionSpec = {"bias": False}
+        if dimension is not None:
+            head["size"] = dimension
         self.query_tower = TextTower(
-            query_encoder or encoder, query_options, pooling, head if query_projection else (), normalize
+            query_encoder or encoder, query_options, pooling, [head] if query_projection else [], normalize
         )
         if dimension not in (None, self.query_tower.size):
             raise ValueError(
@@ -101,21 +94,18 @@ class CoRALRanker(DualRanker):
         self.item_tower = TextTower(
             encoder, options, pooling, [{"size": self.query_tower.size, "bias": False}], normalize
         )
-        self._start_projections()
+        # related encoders meet before training: identity where a projection keeps the width, else equal
+        weights = [p for tower in (self.query_tower, self.item_tower) for p in tower.projections.parameters()]
+        with torch.no_grad():
+            for weight in weights:
+                if weight.shape[0] == weight.shape[1]:
+                    nn.init.eye_(weight)
+                elif weight.shape == weights[0].shape:
+                    weight.copy_(weights[0])
         self.build(1.0 / temperature)
 
     def tower(self, side: Side) -> TextTower:
         return self.query_tower if side == "query" else self.item_tower
-
-    @torch.no_grad()
-    def _start_projections(self) -> None:
-        """Lets related encoders meet before training: identity where a projection keeps the width, else equal."""
-        weights = [p for tower in (self.query_tower, self.item_tower) for p in tower.projections.parameters()]
-        for weight in weights:
-            if weight.shape[0] == weight.shape[1]:
-                nn.init.eye_(weight)
-            elif weight.shape == weights[0].shape:
-                weight.copy_(weights[0])
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -126,7 +116,7 @@ class CoRALRanker(DualRanker):
     def save_assets(self, folder: str) -> dict[str, Any]:
         below = Path(folder) / _QUERY_FOLDER
         self.tokenizers["query"].hf.save_pretrained(below)
-        self.query_tower.encoder.config.save_pretrained(below)  # type: ignore[union-attr, operator]
+        self.query_tower.encoder.config.save_pretrained(below)
         return super().save_assets(folder)
 
     @classmethod

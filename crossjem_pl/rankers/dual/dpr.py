@@ -8,8 +8,7 @@ from typing import Any, Self, Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.public import load_projections, pools_prompt, read_sentence_encoder
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
-from crossjem_pl.rankers.encoders import EncoderOptions
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 from crossjem_pl.rankers.folder import PublicFolders
 from crossjem_pl.rankers.neural import Side
 
@@ -38,10 +37,7 @@ class DPR(DualRanker, PublicFolders):
         projections: layers between pooling and comparison, one set per tower.
         query_prompt: text in front of every query ("query: " for E5).
         item_prompt: text in front of every item ("passage: ").
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        texts_per_pass: texts that go through an encoder together, sorted by length.
-        options: how the encoders are loaded, see `EncoderOptions`.
+        options: see `TextOptions`.
     """
 
     name = "dpr"
@@ -56,15 +52,10 @@ class DPR(DualRanker, PublicFolders):
         projections: Sequence[ProjectionSpec] = (),
         query_prompt: str = "",
         item_prompt: str = "",
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        texts_per_pass: int = 128,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[TextOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        super().__init__(
-            init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass, query_prompt, item_prompt
-        )
+        super().__init__(init_args, encoder, options, query_prompt, item_prompt)
         self.item_tower = TextTower(encoder, options, pooling, projections, normalize)
         self.query_tower = None if shared else TextTower(encoder, options, pooling, projections, normalize)
         if self.query_tower is not None:  # the towers start equal, new layers included
@@ -89,18 +80,7 @@ class DPR(DualRanker, PublicFolders):
             ValueError: for a module that is none of these, weights that are not safetensors, a pooling or
                 similarity that is not read; names the file.
         """
-        read = read_sentence_encoder(folder)
-        ranker = cls(
-            str(read.encoder),
-            pooling=read.pooling,  # type: ignore[arg-type]
-            shared=True,
-            normalize=read.normalize,
-            scale=1.0,
-            projections=[layer.spec for layer in read.projections],
-            query_prompt=read.query_prompt,
-            item_prompt=read.item_prompt,
-            max_query_tokens=read.longest_text(read.query_prompt),
-            max_item_tokens=read.longest_text(read.item_prompt),
-        )
-        load_projections(ranker.item_tower.projections, read.projections)
+        arguments, layers = read_sentence_encoder(folder)
+        ranker = cls(**arguments, shared=True, scale=1.0)
+        load_projections(ranker.item_tower.projections, layers)
         return ranker

@@ -9,10 +9,8 @@ from typing import Any, Self, Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.public import load_projections, pools_prompt, read_sentence_encoder
-from crossjem_pl.rankers.dual.towers import DualRanker, ProjectionSpec, TextTower
-from crossjem_pl.rankers.encoders import EncoderOptions
+from crossjem_pl.rankers.dual.towers import DualRanker, ProjectionSpec, TextOptions, TextTower
 from crossjem_pl.rankers.folder import PublicFolders
-from crossjem_pl.rankers.neural import Side
 
 __all__ = ["ITEM_INSTRUCTION", "QUERY_INSTRUCTION", "Instructor"]
 
@@ -39,10 +37,7 @@ class Instructor(DualRanker, PublicFolders):
         item_instruction: what stands in front of an item.
         scale: factor of the cosines.
         projections: layers between pooling and normalisation.
-        max_query_tokens: limit of a query, without the instruction.
-        max_item_tokens: limit of an item, without the instruction.
-        texts_per_pass: texts that go through the encoder together, sorted by length.
-        options: how the encoder is loaded, see `EncoderOptions`.
+        options: see `TextOptions`.
     """
 
     name = "instructor"
@@ -54,30 +49,16 @@ class Instructor(DualRanker, PublicFolders):
         item_instruction: str = ITEM_INSTRUCTION,
         scale: float = 20.0,
         projections: Sequence[ProjectionSpec] = (),
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        texts_per_pass: int = 128,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[TextOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        super().__init__(
-            init_args,
-            encoder,
-            max_query_tokens,
-            max_item_tokens,
-            texts_per_pass,
-            query_instruction,
-            item_instruction,
-        )
+        super().__init__(init_args, encoder, options, query_instruction, item_instruction)
         for side, row_format in self.formats.items():
             instruction = self.prompt_tokens(side)
             skip = instruction + len(row_format.prefix) if instruction else 0
             self.formats[side] = replace(row_format, skip_first=skip)
         self.text_tower = TextTower(encoder, options, "mean", projections, normalize=True)
         self.build(scale)
-
-    def tower(self, side: Side) -> TextTower:
-        return self.text_tower
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
@@ -93,19 +74,11 @@ class Instructor(DualRanker, PublicFolders):
             ValueError: for anything but a Transformer, mean Pooling, Dense layers and cosine similarity, or
                 weights that are not safetensors; names the file.
         """
-        read = read_sentence_encoder(folder)
-        if read.pooling != "mean" or not read.normalize:
+        arguments, layers = read_sentence_encoder(folder, (QUERY_INSTRUCTION, ITEM_INSTRUCTION))
+        if arguments.pop("pooling") != "mean" or not arguments.pop("normalize"):
             raise ValueError(f"{folder}: INSTRUCTOR pools by mean and compares by cosine")
-        query_instruction = read.query_prompt or QUERY_INSTRUCTION
-        item_instruction = read.item_prompt or ITEM_INSTRUCTION
-        ranker = cls(
-            str(read.encoder),
-            query_instruction,
-            item_instruction,
-            scale=1.0,
-            projections=[layer.spec for layer in read.projections],
-            max_query_tokens=read.longest_text(query_instruction),
-            max_item_tokens=read.longest_text(item_instruction),
-        )
-        load_projections(ranker.text_tower.projections, read.projections)
+        for side in ("query", "item"):
+            arguments[f"{side}_instruction"] = arguments.pop(f"{side}_prompt")
+        ranker = cls(**arguments, scale=1.0)
+        load_projections(ranker.text_tower.projections, layers)
         return ranker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = [
     "Dense",
-    "SentenceEncoder",
     "load_projections",
     "module_kinds",
     "pools_prompt",
@@ -27,47 +25,10 @@ __all__ = [
 
 
 class Dense(NamedTuple):
-    """A Dense layer and the LayerNorm behind it: what it is, and the folders of the weights."""
+    """A Dense layer with any LayerNorm behind it: what it is, and the folders of the weights."""
 
     spec: ProjectionSpec
-    dense: Path
-    norm: Path | None
-
-
-@dataclass(frozen=True)
-class SentenceEncoder:
-    """What a sentence-transformers folder says: Transformer, Pooling, then Dense, LayerNorm and Normalize.
-
-    Args:
-        encoder: folder of the encoder.
-        pooling: "cls", "mean" or "max".
-        projections: the Dense layers.
-        normalize: whether vectors have length 1, or are compared by cosine, which is the same.
-        query_prompt, item_prompt: what stands in front of a text.
-        max_tokens: the longest row, special tokens and prompt included.
-    """
-
-    encoder: Path
-    pooling: str
-    projections: list[Dense]
-    normalize: bool
-    query_prompt: str
-    item_prompt: str
-    max_tokens: int
-
-    def longest_text(self, prompt: str) -> int:
-        """How many tokens are left for a text in a row with its prompt and special tokens.
-
-        Raises:
-            ValueError: if none is.
-        """
-        tokenizer = ShortTextTokenizer(load_tokenizer(str(self.encoder), cls_and_sep=False))
-        left = self.max_tokens - RowFormat.of(tokenizer.hf).added - prompt_length(tokenizer, prompt)
-        if left < 1:
-            raise ValueError(
-                f"{self.encoder}: rows of {self.max_tokens} tokens leave no room behind the prompt {prompt!r}"
-            )
-        return left
+    folders: list[Path]
 
 
 def module_kinds(folder: Path) -> list[tuple[str, Path]]:
@@ -90,7 +51,7 @@ def read_projections(modules: list[tuple[str, Path]], activation: str = "tanh") 
     Raises:
         ValueError: for an activation that is not known, or a LayerNorm without a Dense before it.
     """
-    found: list[Dense] = []
+    layers: list[Dense] = []
     before = ""
     for kind, path in modules:
         if kind == "Dense":
@@ -105,72 +66,89 @@ def read_projections(modules: list[tuple[str, Path]], activation: str = "tanh") 
                 "bias": bool(config.get("bias", True)),
                 "activation": name,
                 "residual": bool(config.get("use_residual", False)),
-                "layer_norm": False,
             }
-            found.append(Dense(spec, path, None))
+            layers.append(Dense(spec, [path]))
         elif kind == "LayerNorm":
             if before != "Dense":
                 raise ValueError(f"{path}: a LayerNorm is read only behind a Dense")
-            found[-1] = found[-1]._replace(spec={**found[-1].spec, "layer_norm": True}, norm=path)
+            layers[-1].spec["layer_norm"] = True
+            layers[-1].folders.append(path)
         before = kind
-    return found
+    return layers
 
 
 def load_projections(layers: nn.Sequential, read: list[Dense]) -> None:
     """Loads the weights of Dense layers into the projections built from their specs."""
-    for layer, (_, dense, norm) in zip(layers, read, strict=True):
+    for layer, dense in zip(layers, read, strict=True):
         state: dict[str, Tensor] = {}
-        for folder in (dense, norm):
-            if folder is not None:
-                require_safetensors(folder)
-                state |= load_file(folder / "model.safetensors")
+        for folder in dense.folders:
+            require_safetensors(folder)
+            state |= load_file(folder / "model.safetensors")
         layer.load_state_dict({name: value.float() for name, value in state.items()}, strict=True)
 
 
-def read_sentence_encoder(folder: Path) -> SentenceEncoder:
-    """Reads a folder that sentence-transformers wrote.
+def read_sentence_encoder(
+    folder: Path, default_prompts: tuple[str, str] = ("", "")
+) -> tuple[dict[str, Any], list[Dense]]:
+    """Reads a folder that sentence-transformers wrote: Transformer, Pooling, then Dense, LayerNorm and Normalize.
+
+    Args:
+        folder: the folder.
+        default_prompts: what stands in front of a query and of an item where the folder has no prompt.
+
+    Returns:
+        The init arguments of `DPR`, and the layers for `load_projections`.
 
     Raises:
-        ValueError: for a module, pooling or similarity that a dual ranker cannot do, naming the file.
+        ValueError: for a module, pooling or similarity that a dual ranker cannot do, or rows without room for a
+            text, naming the file.
     """
     modules = module_kinds(folder)
     known = {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout"}
-    strange = [kind for kind, _ in modules if kind not in known]
-    if strange or [kind for kind, _ in modules[:2]] != ["Transformer", "Pooling"]:
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or not known.issuperset(kinds):
         raise ValueError(
             f"{folder / 'modules.json'}: expected Transformer, Pooling, and then Dense, LayerNorm, Dropout "
-            f"or Normalize; got {', '.join(kind for kind, _ in modules)}"
+            f"or Normalize; got {', '.join(kinds)}"
         )
-    (_, encoder), (_, pooling_folder) = modules[:2]
+    encoder = modules[0][1]
     require_safetensors(encoder)
     if read_json(encoder / "sentence_bert_config.json").get("do_lower_case", False):
         raise ValueError(
             f"{encoder / 'sentence_bert_config.json'}, field 'do_lower_case': lower-case in the tokenizer"
         )
-    settings = read_json(folder / "config_sentence_transformers.json")
+    path = folder / "config_sentence_transformers.json"
+    settings = read_json(path)
     similarity = settings.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
         raise ValueError(
-            f"{folder / 'config_sentence_transformers.json'}, field 'similarity_fn_name': {similarity!r}; "
-            "a dual ranker compares by cosine or dot"
+            f"{path}, field 'similarity_fn_name': {similarity!r}; a dual ranker compares by cosine or dot"
         )
     prompts = settings.get("prompts") or {}
-    default = prompts.get(settings.get("default_prompt_name"), "")
-    of_item = next(
-        (prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)), default
-    )
-    return SentenceEncoder(
-        encoder=encoder,
-        pooling=_pooling_mode(pooling_folder / "config.json"),
-        projections=read_projections(modules),
-        normalize=similarity == "cosine" or any(kind == "Normalize" for kind, _ in modules),
-        query_prompt=prompts.get("query") or default,
-        item_prompt=of_item,
-        max_tokens=length_limit(encoder),
-    )
+    given = prompts.get(settings.get("default_prompt_name"), "")
+    names = {"query": ("query",), "item": ("document", "passage", "corpus")}
+    layers = read_projections(modules)
+    arguments: dict[str, Any] = {
+        "encoder": str(encoder),
+        "pooling": _pooling_mode(modules[1][1] / "config.json"),
+        "normalize": similarity == "cosine" or "Normalize" in kinds,
+        "projections": [layer.spec for layer in layers],
+    }
+    tokenizer = ShortTextTokenizer(load_tokenizer(str(encoder), cls_and_sep=False))
+    longest, added = length_limit(encoder), RowFormat.of(tokenizer.hf).added
+    for (side, keys), default in zip(names.items(), default_prompts, strict=True):
+        prompt = next((prompts[key] for key in keys if prompts.get(key)), given) or default
+        room = longest - added - prompt_length(tokenizer, prompt)
+        if room < 1:
+            raise ValueError(
+                f"{encoder}: rows of {longest} tokens leave no room behind the prompt {prompt!r}"
+            )
+        arguments |= {f"{side}_prompt": prompt, f"max_{side}_tokens": room}
+    return arguments, layers
 
 
 def _pooling_mode(path: Path) -> str:
+    """One of cls, mean and max, from either form of a Pooling's config.json."""
     config: dict[str, Any] = read_json(path)
     older = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean"}
     flags = [name.removeprefix("pooling_mode_") for name, on in config.items() if on]

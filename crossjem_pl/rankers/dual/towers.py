@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 
@@ -12,14 +13,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, PretrainedConfig
+from transformers import PretrainedConfig
 
 from crossjem_pl.hashing import text_keys
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, item_mask
+from crossjem_pl.rankers.base import Batch, check_choice, item_mask
 from crossjem_pl.rankers.dual.vectors import ItemVectors, RowFormat, TextRows, Vectors, text_rows
-from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, load_encoder, resolve
-from crossjem_pl.rankers.neural import NeuralRanker, Side, check_positions
+from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, load_encoder
+from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions, Side, check_positions
 from crossjem_pl.text import Encoded, ShortTextTokenizer
 from crossjem_pl.text.ragged import Ints
 
@@ -31,8 +32,8 @@ __all__ = [
     "Pooling",
     "Projection",
     "ProjectionSpec",
+    "TextOptions",
     "TextTower",
-    "load_text_encoder",
     "projections",
     "prompt_length",
 ]
@@ -78,8 +79,7 @@ class Projection(nn.Module):
     def __init__(self, width: int, spec: ProjectionSpec) -> None:
         super().__init__()
         activation = spec.get("activation", "identity")
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {activation!r}")
+        check_choice("activation", activation, ACTIVATIONS)
         self.size = spec.get("size", width)
         if self.size < 1:
             raise ValueError(f"a projection's size must be at least 1, got {self.size}")
@@ -106,15 +106,6 @@ def projections(width: int, specs: Sequence[ProjectionSpec]) -> nn.Sequential:
     return layers
 
 
-def load_text_encoder(name: str, options: EncoderOptions) -> nn.Module:
-    """An encoder without pooler. Of an encoder-decoder model (T5) only the encoder is built."""
-    decoder_too = AutoConfig.from_pretrained(resolve(name)).model_type in ("t5", "mt5", "umt5")
-    encoder = load_encoder(name, options, AutoModelForTextEncoding if decoder_too else AutoModel)
-    if getattr(encoder, "pooler", None) is not None:
-        encoder.register_module("pooler", None)  # pooling is the tower's business; it would be dead weight
-    return encoder
-
-
 class TextTower(nn.Module):
     """Token rows to one vector each: v = normalise(projections(pool(encoder(row)))), the last two optional.
 
@@ -138,10 +129,9 @@ class TextTower(nn.Module):
         normalize: bool = False,
     ) -> None:
         super().__init__()
-        if pooling not in get_args(Pooling):
-            raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}; got {pooling!r}")
-        self.encoder = load_text_encoder(encoder, options)
-        width = int(self.encoder.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        check_choice("pooling", pooling, get_args(Pooling))
+        self.encoder: Any = load_encoder(encoder, options)
+        width = int(self.encoder.config.hidden_size)
         self.pooling, self.normalize = pooling, normalize
         self.token_weight = nn.Parameter(torch.zeros(width)) if pooling == "weighted" else None
         self.projections = projections(width, specs)
@@ -186,6 +176,16 @@ class DecoupledBatch(Batch):
     item_keys: Tensor
 
 
+class TextOptions(RankerOptions, total=False):
+    """What rankers of single texts take as keyword arguments, see `RankerOptions` too.
+
+    Args:
+        texts_per_pass: texts that go through an encoder together, sorted by length; 128 if not given.
+    """
+
+    texts_per_pass: int
+
+
 class DecoupledRanker(NeuralRanker):
     """A ranker whose query and item representations do not depend on each other.
 
@@ -200,30 +200,24 @@ class DecoupledRanker(NeuralRanker):
     Args:
         init_args: the subclass's init arguments (see `Ranker`).
         encoder: where the tokenizer comes from.
-        max_query_tokens: limit of a query, without its prompt and special tokens.
-        max_item_tokens: limit of an item, likewise.
-        texts_per_pass: texts that go through an encoder together; they are sorted by length first.
-        query_prompt: text put in front of every query.
-        item_prompt: text put in front of every item.
+        options: see `TextOptions`.
+        query_prompt, item_prompt: text put in front of every query and every item.
     """
 
     cls_and_sep: ClassVar[bool] = False
     independent = True
+    limits: ClassVar[dict[str, int]] = {**NeuralRanker.limits, "texts_per_pass": 128}
+    texts_per_pass: int
 
     def __init__(
         self,
         init_args: dict[str, Any],
         encoder: str,
-        max_query_tokens: int,
-        max_item_tokens: int,
-        texts_per_pass: int,
+        options: TextOptions,
         query_prompt: str = "",
         item_prompt: str = "",
     ) -> None:
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
-        if texts_per_pass < 1:
-            raise ValueError(f"texts_per_pass must be at least 1, got {texts_per_pass}")
-        self.texts_per_pass = texts_per_pass
+        super().__init__(init_args, encoder, options)
         self.prompts: dict[Side, str] = {"query": query_prompt, "items": item_prompt}
         self.tokenizers: dict[Side, ShortTextTokenizer] = {"query": self.tokenizer, "items": self.tokenizer}
         self.formats: dict[Side, RowFormat] = {side: RowFormat.of(self.tokenizer.hf) for side in self.prompts}
@@ -233,6 +227,15 @@ class DecoupledRanker(NeuralRanker):
     @abstractmethod
     def encode_rows(self, rows: TextRows, side: Side) -> Vectors:
         """The vectors of queries or items, float32, by row number."""
+
+    @abstractmethod
+    def compare(self, queries: Vectors, items: Vectors) -> Tensor:
+        """Scores [lists, max_items] from the vectors of the lists and of their items."""
+
+    def forward(self, batch: DecoupledBatch) -> Tensor:
+        queries, items = self.query_and_item_vectors(batch)
+        with torch.autocast(queries.values.device.type, enabled=False):
+            return self.compare(queries, items).masked_fill(~batch.item_mask, 0.0)
 
     def train(self, mode: bool = True) -> Self:
         if mode:
@@ -301,10 +304,8 @@ class DecoupledRanker(NeuralRanker):
         if self.training or torch.is_grad_enabled() or not len(self.item_cache):
             items = self.encode_rows(batch.items, "items")
         else:
-            device = batch.item_mask.device
-            items = self.item_cache.complete(
-                batch.items, lambda rows: self.encode_rows(rows, "items"), device
-            )
+            encode = partial(self.encode_rows, side="items")
+            items = self.item_cache.complete(batch.items, encode, batch.item_mask.device)
         return self.encode_rows(batch.queries, "query").take(batch.query_row), items.take(batch.item_row)
 
     def _batches(
@@ -323,11 +324,10 @@ class DecoupledRanker(NeuralRanker):
         return rows, row, text_keys(rows.texts)[row]
 
     def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:
-        limit = self.max_query_tokens if side == "query" else self.max_item_tokens
-        prompt, length = self.prompts[side], self.prompt_tokens(side)
+        prompt, length, tokenizer = self.prompts[side], self.prompt_tokens(side), self.tokenizers[side]
         if not length:
-            return self.tokenizers[side].encode(texts, limit)
-        encoded = self.tokenizers[side].encode([prompt + text for text in texts], limit + length)
+            return tokenizer.encode(texts, self.text_limit(side))
+        encoded = tokenizer.encode([prompt + text for text in texts], self.text_limit(side) + length)
         bare = np.flatnonzero(encoded.tokens.lengths <= length)
         if len(bare):
             raise ValueError(f"the text {texts[bare[0]]!r} has no tokens")
@@ -337,9 +337,9 @@ class DecoupledRanker(NeuralRanker):
 class DualRanker(DecoupledRanker):
     """Scores an item by the inner product of its vector and the query's, times a scale.
 
-    score(q, d) = scale * <e_q(q), e_d(d)>. A subclass says what the towers are; one that compares vectors in
-    another way overrides `similarity` and says so by `inner_product = False`. Item vectors can be computed
-    beforehand, see `DecoupledRanker`.
+    score(q, d) = scale * <e_q(q), e_d(d)>. A subclass sets `text_tower` or overrides `tower`; one that
+    compares vectors in another way overrides `compare` and says so by `inner_product = False`. Item vectors can be
+    computed beforehand, see `DecoupledRanker`.
 
     A subclass calls `build(...)` at the end of its `__init__`.
     """
@@ -347,6 +347,7 @@ class DualRanker(DecoupledRanker):
     inner_product: bool = True
     """Whether scores are inner products, so that negatives of the whole batch or corpus can be searched."""
     scale: float | Tensor
+    text_tower: TextTower
 
     def build(self, scale: float | None) -> None:
         """Sets the scale and checks the limits against the towers' positions.
@@ -361,22 +362,15 @@ class DualRanker(DecoupledRanker):
         if scale is not None and not 0 < scale < float("inf"):
             raise ValueError(f"scale must be positive and finite, got {scale}")
         self.scale = self.tower("items").size ** -0.5 if scale is None else scale
-        limits: dict[Side, tuple[str, int]] = {
-            "query": ("max_query_tokens", self.max_query_tokens),
-            "items": ("max_item_tokens", self.max_item_tokens),
-        }
-        for side, (name, limit) in limits.items():
-            needed = self.prompt_tokens(side) + limit + self.formats[side].added
-            config: PretrainedConfig = self.tower(side).encoder.config  # type: ignore[assignment]
-            check_positions(config, needed, f"{name}={limit} with what stands around it")
+        for side, row_format in self.formats.items():
+            needed = self.prompt_tokens(side) + self.text_limit(side) + row_format.added
+            config: PretrainedConfig = self.tower(side).encoder.config
+            name = "max_query_tokens" if side == "query" else "max_item_tokens"
+            check_positions(config, needed, f"{name}={self.text_limit(side)} with what stands around it")
 
-    @abstractmethod
     def tower(self, side: Side) -> TextTower:
         """The tower of the queries or the items; the same object where they share it."""
-
-    @property
-    def encoder_config(self) -> PretrainedConfig:
-        return self.tower("items").encoder.config  # type: ignore[return-value]
+        return self.text_tower
 
     def encoders(self) -> list[nn.Module]:
         towers = dict.fromkeys((self.tower("items"), self.tower("query")))
@@ -387,15 +381,8 @@ class DualRanker(DecoupledRanker):
         return Vectors(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
 
     def vectors(self, batch: DecoupledBatch) -> tuple[Tensor, Tensor]:
-        """Vectors whose inner product is the score (up to a constant of the ranker).
-
-        Returns:
-            float32 [lists, size] with the scale multiplied in, and [lists, max_items, size], anything on
-            padding.
-
-        Raises:
-            ValueError: if the ranker compares vectors in another way.
-        """
+        """See `Ranker.vectors`: float32, the scale multiplied into the queries'; anything on padding. TwinBERT's
+        inner products are its scores up to a constant."""
         self.check_inner_product()
         queries, items = self.query_and_item_vectors(batch)
         return queries.values[:, 0] * self.scale, items.values[:, :, 0]
@@ -408,15 +395,8 @@ class DualRanker(DecoupledRanker):
                 "negatives and hard-negative mining need; use one that compares by inner product or cosine"
             )
 
-    def similarity(self, queries: Tensor, items: Tensor) -> Tensor:
-        """Scores [lists, max_items] from vectors [lists, size] and [lists, max_items, size]."""
-        return torch.einsum("ld,lid->li", queries * self.scale, items)
-
-    def forward(self, batch: DecoupledBatch) -> Tensor:
-        queries, items = self.query_and_item_vectors(batch)
-        with torch.autocast(queries.values.device.type, enabled=False):
-            scores = self.similarity(queries.values[:, 0], items.values[:, :, 0])
-            return scores.masked_fill(~batch.item_mask, 0.0)
+    def compare(self, queries: Vectors, items: Vectors) -> Tensor:
+        return torch.einsum("ld,lid->li", queries.values[:, 0] * self.scale, items.values[:, :, 0])
 
     @torch.no_grad()
     def text_vectors(self, texts: Iterable[str], side: Side, batch_size: int = 1024) -> Tensor:

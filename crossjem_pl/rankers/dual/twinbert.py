@@ -7,10 +7,9 @@ from typing import Literal, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextTower
-from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.neural import Side
+from crossjem_pl.rankers.base import check_choice, init_arguments, register
+from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
+from crossjem_pl.rankers.dual.vectors import Vectors
 
 __all__ = ["Crossing", "ResidualCrossing", "TwinBERT"]
 
@@ -55,10 +54,7 @@ class TwinBERT(DualRanker):
         crossing: "cosine" or "residual".
         dimension: width of a linear layer above pooling; None for none.
         scale: where w starts ("cosine"); b starts at -scale / 2, a probability of 1/2 at a cosine of 1/2.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        texts_per_pass: texts that go through the encoder together, sorted by length.
-        options: how the encoder is loaded, see `EncoderOptions`.
+        options: see `TextOptions`.
 
     Raises:
         ValueError: on an unknown crossing or a scale that is not positive.
@@ -73,15 +69,11 @@ class TwinBERT(DualRanker):
         crossing: Crossing = "cosine",
         dimension: int | None = None,
         scale: float = 10.0,
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        texts_per_pass: int = 128,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[TextOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        if crossing not in get_args(Crossing):
-            raise ValueError(f"crossing must be one of {', '.join(get_args(Crossing))}; got {crossing!r}")
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, texts_per_pass)
+        check_choice("crossing", crossing, get_args(Crossing))
+        super().__init__(init_args, encoder, options)
         specs: list[ProjectionSpec] = [] if dimension is None else [{"size": dimension}]
         self.inner_product = crossing == "cosine"
         self.text_tower = TextTower(encoder, options, pooling, specs, normalize=self.inner_product)
@@ -93,10 +85,7 @@ class TwinBERT(DualRanker):
         else:
             self.residual = ResidualCrossing(self.text_tower.size)
 
-    def tower(self, side: Side) -> TextTower:
-        return self.text_tower
-
-    def similarity(self, queries: Tensor, items: Tensor) -> Tensor:
+    def compare(self, queries: Vectors, items: Vectors) -> Tensor:
         if self.residual is not None:
-            return self.residual(queries, items)
-        return super().similarity(queries, items) + self.bias
+            return self.residual(queries.values[:, 0], items.values[:, :, 0])
+        return super().compare(queries, items) + self.bias

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, get_args
 
 import numpy as np
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PretrainedConfig
+from transformers import AutoModelForSequenceClassification
 
-from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.encoders import EncoderOptions, has_segments, load_encoder
+from crossjem_pl.rankers.base import check_choice, init_arguments, register
+from crossjem_pl.rankers.encoders import has_segments, load_encoder
 from crossjem_pl.rankers.folder import PublicFolders, length_limit, require_safetensors
 from crossjem_pl.rankers.neural import check_positions
-from crossjem_pl.rankers.pairwise.pairs import PairRanker, joined
+from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
-__all__ = ["MonoBERT"]
+__all__ = ["ItemOrder", "MonoBERT"]
+
+ItemOrder = Literal["text", "alphabetical"]
 
 
 @register
@@ -31,12 +33,9 @@ class MonoBERT(PairRanker, PublicFolders):
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        pairs_per_pass: pairs that go through the encoder together; they are sorted by length first.
         item_order: "text", or "alphabetical" to feed every item's word pieces in alphabetical order: the paper's
             test of how much word order matters (CROSS-JEM, Table 8a).
-        options: how the encoder is loaded, see `EncoderOptions`.
+        options: see `PairOptions`.
 
     Raises:
         ValueError: if a pair may need more positions than the encoder has.
@@ -47,16 +46,12 @@ class MonoBERT(PairRanker, PublicFolders):
     def __init__(
         self,
         encoder: str,
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        pairs_per_pass: int = 32,
-        item_order: Literal["text", "alphabetical"] = "text",
-        **options: Unpack[EncoderOptions],
+        item_order: ItemOrder = "text",
+        **options: Unpack[PairOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, pairs_per_pass)
-        if item_order not in ("text", "alphabetical"):
-            raise ValueError(f'item_order is "text" or "alphabetical", got {item_order!r}')
+        super().__init__(init_args, encoder, options)
+        check_choice("item_order", item_order, get_args(ItemOrder))
         self.item_order = item_order
         self.model = load_encoder(encoder, options, AutoModelForSequenceClassification, num_labels=1)
         # a model whose tokenizer marks no segments has learned pairs without them
@@ -67,13 +62,10 @@ class MonoBERT(PairRanker, PublicFolders):
         special = 2 + self._middle
         check_positions(
             self.encoder_config,
-            max_query_tokens + max_item_tokens + special,
-            f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} + {special} special tokens",
+            self.max_query_tokens + self.max_item_tokens + special,
+            f"max_query_tokens={self.max_query_tokens} + max_item_tokens={self.max_item_tokens} + {special} special "
+            "tokens",
         )
-
-    @property
-    def encoder_config(self) -> PretrainedConfig:
-        return self.model.config  # type: ignore[return-value]
 
     def encoders(self) -> list[nn.Module]:
         return [self.model.base_model]  # type: ignore[list-item]

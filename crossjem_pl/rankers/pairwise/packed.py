@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +12,16 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.attention import HIDDEN, attend
+from crossjem_pl.rankers.base import Batch, item_mask, tensors
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
+from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
+from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
-__all__ = ["PACKED_AXES", "PackedEncoder", "attention_plan", "list_runs"]
+__all__ = ["PACKED_AXES", "PackedEncoder", "PackedRanker", "attention_plan"]
 
 _NAME = "crossjem_planned"
 _FAMILIES = ("bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert")
@@ -29,19 +36,48 @@ PACKED_AXES = {
 """The inputs of `PackedEncoder`, all int64, and the names of their axes."""
 
 _TOKENS_PER_RUN = 1 << 14
-"""Lists go through the encoder together up to about so many tokens."""
+"""Lists go through the encoder together up to about so many tokens of their pairs."""
 
 
-def list_runs(tokens: Ints) -> list[tuple[int, int]]:
-    """First list and the one behind the last of each run, from the number of tokens of each list."""
-    run = np.cumsum(tokens) // _TOKENS_PER_RUN
-    starts = np.flatnonzero(np.diff(run, prepend=-1)).tolist()
-    return list(zip(starts, [*starts[1:], len(tokens)], strict=True))
+class PackedRanker(NeuralRanker):
+    """A ranker whose `score_run` encodes all sequences of some lists end to end.
+
+    Args:
+        init_args: the subclass's init arguments (see `Ranker`).
+        encoder: see `PackedEncoder`.
+        options: see `RankerOptions`; `attn_implementation` must stay unset.
+    """
+
+    encoder: PackedEncoder
+
+    def __init__(self, init_args: dict[str, Any], encoder: str, options: RankerOptions) -> None:
+        super().__init__(init_args, encoder, options)
+        self.encoder = PackedEncoder(encoder, options)
+
+    @abstractmethod
+    def run_inputs(self, queries: Ragged, items: Ragged, counts: Ints) -> dict[str, Ints]:
+        """Inputs of `score_run` for some lists: from rows `[CLS] query [SEP]`, rows `item [SEP]`, items by list."""
+
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
+        mask = item_mask(lists)
+        queries, items = self.encode_queries(lists), self.encode_items(lists)
+        cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
+        query_rows, item_rows = joined([cls], queries.tokens, [sep]), joined(items.tokens, [sep])
+        counts = np.array([len(one) for one in lists])
+        begin = np.cumsum(counts) - counts
+        tokens = counts * query_rows.lengths + np.add.reduceat(item_rows.lengths, begin)
+        first = np.flatnonzero(np.diff(np.cumsum(tokens) // _TOKENS_PER_RUN, prepend=-1))
+        runs = []
+        for a, b in pairwise([*first.tolist(), len(lists)]):
+            chosen = item_rows.slice(int(begin[a]), int(begin[b - 1] + counts[b - 1]))
+            runs.append(tensors(self.run_inputs(query_rows.slice(a, b), chosen, counts[a:b])))
+        slots = mask.flatten().nonzero()[:, 0]
+        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=slots)
 
 
 def attention_plan(
     lengths: Ints, context_of: Ints, contexts: Ragged, row_tokens: int = 32, hide_first: bool = False
-) -> dict[str, Tensor]:
+) -> dict[str, Ints]:
     """Plans softmax(q [context, sequence]^T) [context, sequence] for every token of every sequence.
 
     Sequences with one context share a row of about `row_tokens` tokens, whose keys are the context and the row
@@ -79,8 +115,7 @@ def attention_plan(
         own[1].flat[place[tokens.starts]] = _NOBODY
     inside = np.arange(contexts.lengths.max(initial=0)) < contexts.lengths[:, None]
     shared = np.stack([contexts.padded(0), np.where(inside, _EVERYONE, _NOBODY)])[:, context[new_row]]
-    plan = {"rows": rows, "keys": np.concatenate([shared, own], axis=2), "place": place}
-    return {name: torch.from_numpy(value) for name, value in plan.items()}
+    return {"rows": rows, "keys": np.concatenate([shared, own], axis=2), "place": place}
 
 
 class _Layout(NamedTuple):
@@ -118,8 +153,6 @@ class PackedEncoder(nn.Module):
                 f"{name!r} is of the family {family!r}; attention over packed lists is there for "
                 f"{', '.join(_FAMILIES)} (MiniLM and other BERT-like encoders included)"
             )
-        if getattr(self.model, "pooler", None) is not None:
-            self.model.register_module("pooler", None)  # only token states are read
         self.model.set_attn_implementation(_NAME)  # type: ignore[operator]
         self._segments = has_segments(self.model)
         self._first_position = first_position(self.config)

@@ -4,48 +4,38 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, item_mask
-from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.base import Batch, item_mask, tensors
+from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
-__all__ = ["PairRanker", "joined"]
+__all__ = ["PairOptions", "PairRanker", "joined"]
+
+
+class PairOptions(RankerOptions, total=False):
+    """What rankers of pairs take as keyword arguments, see `RankerOptions` too.
+
+    Args:
+        pairs_per_pass: pairs that go through the network together; they are sorted by length first. 32 if not
+            given, 16 for `RankingGPT`.
+    """
+
+    pairs_per_pass: int
 
 
 class PairRanker(NeuralRanker):
-    """A ranker whose `score_run` gets pairs of similar length: `input_ids` and `attention_mask` int64 [pairs, tokens].
-
-    Args:
-        init_args: the subclass's init arguments (see `Ranker`).
-        encoder: where the tokenizer comes from.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        pairs_per_pass: pairs of a run; they are sorted by length first and padded on the right.
-
-    Raises:
-        ValueError: if a limit or `pairs_per_pass` is below 1.
-    """
+    """A ranker whose `score_run` gets pairs of similar length: `input_ids` and `attention_mask` int64 [pairs, tokens],
+    padded on the right."""
 
     independent = True
-
-    def __init__(
-        self,
-        init_args: dict[str, Any],
-        encoder: str,
-        max_query_tokens: int,
-        max_item_tokens: int,
-        pairs_per_pass: int,
-    ) -> None:
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens)
-        if pairs_per_pass < 1:
-            raise ValueError(f"pairs_per_pass must be at least 1, got {pairs_per_pass}")
-        self.pairs_per_pass = pairs_per_pass
+    limits: ClassVar[dict[str, int]] = {**NeuralRanker.limits, "pairs_per_pass": 32}
+    pairs_per_pass: int
 
     @abstractmethod
     def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:
@@ -61,16 +51,14 @@ class PairRanker(NeuralRanker):
         query_rows = queries.tokens.take(np.repeat(np.arange(len(lists)), [len(one) for one in lists]))
         pairs = self.pair_rows(query_rows, items.tokens)
         order = np.argsort(pairs.lengths, kind="stable")
-        pad, size = self.tokenizer.hf.pad_token_id or 0, self.pairs_per_pass
         runs = []
-        for chosen in np.split(order, range(size, len(order), size)):
+        for chosen in np.split(order, range(self.pairs_per_pass, len(order), self.pairs_per_pass)):
             rows = pairs.take(chosen)
-            ids = rows.padded(pad)
+            ids = rows.padded(self.tokenizer.hf.pad_token_id or 0)
             inside = (np.arange(ids.shape[1]) < rows.lengths[:, None]).astype(np.int64)
             more = self.more_inputs(rows, query_rows.take(chosen))
-            run = {"input_ids": ids, "attention_mask": inside, **more}
-            runs.append({name: torch.from_numpy(value) for name, value in run.items()})
-        slots = torch.from_numpy(np.flatnonzero(mask.numpy().ravel())[order])
+            runs.append(tensors({"input_ids": ids, "attention_mask": inside, **more}))
+        slots = mask.flatten().nonzero()[:, 0][torch.from_numpy(order)]
         return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=slots)
 
     @property
@@ -79,15 +67,8 @@ class PairRanker(NeuralRanker):
 
 
 def joined(*pieces: Ragged | Sequence[int]) -> Ragged:
-    """Row i = the pieces' rows i, one after the other; a plain sequence of ids is the same in every row.
-
-    Raises:
-        ValueError: if no piece is `Ragged`, or they have unequal numbers of rows.
-    """
-    counts = {len(piece.lengths) for piece in pieces if isinstance(piece, Ragged)}
-    if len(counts) != 1:
-        raise ValueError(f"the pieces need one common number of rows, got {sorted(counts)}")
-    rows = counts.pop()
+    """Row i = the pieces' rows i, one after the other; a plain sequence of ids is the same in every row."""
+    rows = next(len(piece.lengths) for piece in pieces if isinstance(piece, Ragged))
     ragged = [
         piece
         if isinstance(piece, Ragged)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.encoders import EncoderOptions, load_encoder, resolve
+from crossjem_pl.rankers.encoders import load_encoder, resolve
 from crossjem_pl.rankers.neural import Side, check_positions
-from crossjem_pl.rankers.pairwise.pairs import PairRanker, joined
+from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
 from crossjem_pl.text import Encoded, Ragged
 from crossjem_pl.text.ragged import Ints
 
@@ -39,10 +39,7 @@ class RankingGPT(PairRanker):
             layer; the model itself is then frozen. 0 trains the whole model.
         lora_alpha: LoRA's update is scaled by lora_alpha / lora_rank.
         lora_dropout: dropout before the LoRA matrices.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        pairs_per_pass: prompts that go through the model together; they are sorted by length first.
-        options: how the model is loaded, see `EncoderOptions`.
+        options: see `PairOptions`.
 
     Raises:
         ImportError: if `lora_rank` is not 0 and the extra `peft` is missing.
@@ -52,6 +49,7 @@ class RankingGPT(PairRanker):
     name = "rankinggpt"
     score_kind = "log_probability"
     cls_and_sep = False
+    limits: ClassVar[dict[str, int]] = {**PairRanker.limits, "pairs_per_pass": 16}
 
     def __init__(
         self,
@@ -59,13 +57,10 @@ class RankingGPT(PairRanker):
         lora_rank: int = 0,
         lora_alpha: int = 32,
         lora_dropout: float = 0.0,
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        pairs_per_pass: int = 16,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[PairOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        super().__init__(init_args, encoder, max_query_tokens, max_item_tokens, pairs_per_pass)
+        super().__init__(init_args, encoder, options)
         if lora_rank < 0:
             raise ValueError(f"lora_rank must be at least 0, got {lora_rank}")
         tokenizer = self.tokenizer.hf
@@ -73,17 +68,21 @@ class RankingGPT(PairRanker):
         self._space = "" if tokenizer.tokenize("a")[0].startswith("▁") else " "
         self._before_item = tokenizer.encode("Document:", add_special_tokens=False)
         self._before_query = tokenizer.encode(f"{self._space}Query:", add_special_tokens=False)
-        _check_causal(encoder)
+        config = AutoConfig.from_pretrained(resolve(encoder))
+        # transformers gives encoders a language model head too, but each of their tokens would see the query
+        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(
+            config, "is_decoder", False
+        ):
+            raise ValueError(
+                f"{encoder!r} is of the family {config.model_type!r}, which is no causal language model"
+            )
         self.model = load_encoder(encoder, options, AutoModelForCausalLM)
-        needed = max_query_tokens + max_item_tokens + len(self._before_item) + len(self._before_query)
-        limits = f"max_query_tokens={max_query_tokens} + max_item_tokens={max_item_tokens} and the prompt"
+        query, item = self.max_query_tokens, self.max_item_tokens
+        needed = query + item + len(self._before_item) + len(self._before_query)
+        limits = f"max_query_tokens={query} + max_item_tokens={item} and the prompt"
         check_positions(self.encoder_config, needed, limits)
         if lora_rank:
             _add_lora(self.model, lora_rank, lora_alpha, lora_dropout)
-
-    @property
-    def encoder_config(self) -> PretrainedConfig:
-        return self.model.config  # type: ignore[return-value]
 
     def encoders(self) -> list[nn.Module]:
         return [self.model]
@@ -124,15 +123,6 @@ class RankingGPT(PairRanker):
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
         return {**super().run_axes, "predicting": ("places",), "predicted": ("pairs", "places")}
-
-
-def _check_causal(name: str) -> None:
-    """Refuses encoders: transformers gives them a language model head, but each token would see the query."""
-    config = AutoConfig.from_pretrained(resolve(name))
-    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False):
-        raise ValueError(
-            f"{name!r} is of the family {config.model_type!r}, which is no causal language model"
-        )
 
 
 def _add_lora(model: nn.Module, rank: int, alpha: int, dropout: float) -> None:

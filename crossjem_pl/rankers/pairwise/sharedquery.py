@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, Unpack, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import (
-    Batch,
     Explanation,
     TokenContribution,
+    check_choice,
     init_arguments,
-    item_mask,
     register,
 )
-from crossjem_pl.rankers.encoders import EncoderOptions
-from crossjem_pl.rankers.neural import NeuralRanker, check_positions
-from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedEncoder, attention_plan, list_runs
-from crossjem_pl.rankers.pairwise.pairs import joined
+from crossjem_pl.rankers.neural import RankerOptions, check_positions
+from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedRanker, attention_plan
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
@@ -34,7 +29,7 @@ ItemPositions = Literal["continue", "restart"]
 
 
 @register
-class SharedQuery(NeuralRanker):
+class SharedQuery(PackedRanker):
     """Cross-encoder with asymmetric attention: query tokens see the query, item tokens the query and their
     item.
 
@@ -59,9 +54,7 @@ class SharedQuery(NeuralRanker):
         item_positions: "continue" numbers an item's tokens on from the query's [SEP], as a cross-encoder
             does; "restart" begins at 1, the place after [CLS], which makes items independent of the query's
             length.
-        max_query_tokens: limit of a query.
-        max_item_tokens: limit of an item.
-        options: how the encoder is loaded, see `EncoderOptions`; `attn_implementation` must stay unset.
+        options: see `RankerOptions`; `attn_implementation` must stay unset.
 
     Raises:
         ValueError: on an unknown option, an encoder of another family, or limits beyond its positions.
@@ -76,46 +69,18 @@ class SharedQuery(NeuralRanker):
         head: SharedQueryHead = "query",
         scale: float = 10.0,
         item_positions: ItemPositions = "continue",
-        max_query_tokens: int = 64,
-        max_item_tokens: int = 32,
-        **options: Unpack[EncoderOptions],
+        **options: Unpack[RankerOptions],
     ) -> None:
-        super().__init__(init_arguments(locals(), options), encoder, max_query_tokens, max_item_tokens)
-        for field, value, choices in (
-            ("head", head, get_args(SharedQueryHead)),
-            ("item_positions", item_positions, get_args(ItemPositions)),
-        ):
-            if value not in choices:
-                raise ValueError(f"{field} must be one of {', '.join(choices)}; got {value!r}")
-        self.encoder = PackedEncoder(encoder, options)
+        init_args = init_arguments(locals(), options)
+        check_choice("head", head, get_args(SharedQueryHead))
+        check_choice("item_positions", item_positions, get_args(ItemPositions))
+        super().__init__(init_args, encoder, options)
         self.item_positions = item_positions
-        query = max_query_tokens + 2
-        needed = max(query, (query if item_positions == "continue" else 1) + max_item_tokens + 1)
-        limits = f"max_query_tokens={max_query_tokens} and max_item_tokens={max_item_tokens}"
+        query, item = self.max_query_tokens + 2, self.max_item_tokens + 1
+        needed = max(query, (query if item_positions == "continue" else 1) + item)
+        limits = f"max_query_tokens={self.max_query_tokens} and max_item_tokens={self.max_item_tokens}"
         check_positions(self.encoder_config, needed, limits)
         self.head = _Cosine(scale) if head == "query" else nn.Linear(int(self.encoder_config.hidden_size), 1)
-
-    @property
-    def encoder_config(self) -> PretrainedConfig:
-        return self.encoder.config
-
-    def encoders(self) -> list[nn.Module]:
-        return [self.encoder]
-
-    def collate(self, lists: Sequence[RankingList]) -> Batch:
-        mask = item_mask(lists)
-        queries, items = self.encode_queries(lists), self.encode_items(lists)
-        cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
-        query_rows, item_rows = joined([cls], queries.tokens, [sep]), joined(items.tokens, [sep])
-        counts = np.array([len(one) for one in lists])
-        ends = np.cumsum(counts)
-        tokens = query_rows.lengths + np.add.reduceat(item_rows.lengths, ends - counts)
-        runs = [
-            self._run(query_rows.slice(a, b), item_rows.slice(ends[a] - counts[a], ends[b - 1]), counts[a:b])
-            for a, b in list_runs(tokens)
-        ]
-        slots = torch.from_numpy(np.flatnonzero(mask.numpy().ravel()))
-        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=slots)
 
     def score_run(
         self,
@@ -157,24 +122,19 @@ class SharedQuery(NeuralRanker):
         with torch.autocast(run["tokens"].device.type, enabled=False):
             values = self._token_values(self.encoder(**encoded), **rest)
             bias = float(self.head.bias) if isinstance(self.head, nn.Linear) else 0.0
-        tokenizer = self.tokenizer.hf
-        explained = []
+        tokenizer, explained = self.tokenizer.hf, []
         for text, places, row in zip(ranking_list.items, run["item_tokens"], values.tolist(), strict=True):
             ids = run["tokens"][0, places[places >= 0]].tolist()
-            sep = tokenizer.sep_token_id
             parts = [
-                TokenContribution(piece, "special" if token == sep else "item", value)
-                for token, piece, value in zip(
-                    ids, tokenizer.convert_ids_to_tokens(ids), row[: len(ids)], strict=True
-                )
+                TokenContribution(piece, "special" if token == tokenizer.sep_token_id else "item", value)
+                for token, piece, value in zip(ids, tokenizer.convert_ids_to_tokens(ids), row, strict=False)
             ]
             if bias:
                 parts.append(TokenContribution("", "bias", bias))
             explained.append(Explanation(text, sum(row) + bias, tuple(parts)))
         return explained
 
-    def _run(self, queries: Ragged, items: Ragged, counts: Ints) -> dict[str, Tensor]:
-        """The inputs of `score_run` for some lists, from rows `[CLS] query [SEP]` and `item [SEP]`."""
+    def run_inputs(self, queries: Ragged, items: Ragged, counts: Ints) -> dict[str, Ints]:
         lists = np.arange(len(counts))
         item_list = np.repeat(lists, counts)
         words = len(queries.values)
@@ -187,17 +147,13 @@ class SharedQuery(NeuralRanker):
         # a query sees itself alone: its context is the empty one behind the lists' own
         contexts = Ragged(np.arange(words), np.append(queries.lengths, 0))
         context_of = np.append(np.full(len(lists), len(lists)), item_list)
-        lengths = np.append(queries.lengths, items.lengths)
         end = int(isinstance(self.head, _Cosine))
-        run = {
+        return {
+            "tokens": np.stack(tokens),
+            **attention_plan(np.append(queries.lengths, items.lengths), context_of, contexts),
             "query_tokens": _places(queries.starts + 1, queries.lengths - 2),
             "item_tokens": _places(words + items.starts, items.lengths - end),
             "item_list": item_list,
-        }
-        return {
-            "tokens": torch.from_numpy(np.stack(tokens)),
-            **attention_plan(lengths, context_of, contexts),
-            **{name: torch.from_numpy(value) for name, value in run.items()},
         }
 
     def _token_values(
