@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import AutoConfig
 
 import crossjem_pl
@@ -95,14 +96,21 @@ def load_ranker(name: str) -> Ranker:
         raise ValueError(f"{folder} has no config.json, so it is not a model folder")
     config = read_json(folder / "config.json")
     if _KEY not in config:
-        return _adopt(folder, config)
+        for cls in RANKERS.values():
+            if issubclass(cls, PublicFolders) and cls.adopts(folder, config):
+                return cls.from_public(folder)
+        raise ValueError(
+            f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. Nor is it a "
+            "sentence-transformers bi-encoder, a cross-encoder with one label, or a ColBERT. To start from a "
+            "plain encoder, give it as `encoder` of a ranker and train"
+        )
     stored = config[_KEY]
     ranker = _ranker_class(folder / "config.json", stored).from_folder(str(folder), stored["init_args"])
-    try:
-        ranker.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
-    except RuntimeError as error:
-        raise ValueError(f"{folder / 'model.safetensors'} does not fit its config.json: {error}") from None
-    return ranker
+    return _load(
+        ranker,
+        load_file(folder / "model.safetensors"),
+        f"{folder / 'model.safetensors'} does not fit its config.json",
+    )
 
 
 def copy_weights(name: str, ranker: Ranker) -> None:
@@ -123,10 +131,16 @@ def copy_weights(name: str, ranker: Ranker) -> None:
                 f"{name} was trained with {field} {json.dumps(there)}, and {json.dumps(here)} is configured: set "
                 f"model.ranker.init_args.{field} (or the form) as in its config.json"
             )
+    _load(ranker, stored.state_dict(), f"{name} does not fit the configured {ranker.name}")
+
+
+def _load(ranker: Ranker, state: dict[str, Tensor], problem: str) -> Ranker:
+    """The ranker with all of these weights, and no others."""
     try:
-        ranker.load_state_dict(stored.state_dict(), strict=True)
+        ranker.load_state_dict(state, strict=True)
     except RuntimeError as error:
-        raise ValueError(f"{name} does not fit the configured {ranker.name}: {error}") from None
+        raise ValueError(f"{problem}: {error}") from None
+    return ranker
 
 
 def _form(init_args: dict[str, Any]) -> dict[str, Any]:
@@ -182,35 +196,20 @@ def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
     for field in ("ranker", "init_args"):
         if field not in stored:
             raise ValueError(f"{path}: the {_KEY!r} part has no {field!r}")
-    if "class_path" in stored:
-        return _imported(path, stored["class_path"])
-    if stored["ranker"] not in RANKERS:
-        raise ValueError(f"{path}: unknown ranker {stored['ranker']!r}; there are {', '.join(RANKERS)}")
-    return RANKERS[stored["ranker"]]
-
-
-def _imported(path: Path, class_path: str) -> type[Ranker]:
-    """A ranker's class from a package that must be installed."""
-    module, _, name = class_path.rpartition(".")
+    if "class_path" not in stored:
+        if stored["ranker"] not in RANKERS:
+            raise ValueError(f"{path}: unknown ranker {stored['ranker']!r}; there are {', '.join(RANKERS)}")
+        return RANKERS[stored["ranker"]]
+    module, _, name = stored["class_path"].rpartition(".")
     try:
         cls = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path}: the ranker's class {class_path!r} is not importable: {error}") from None
+        raise ValueError(
+            f"{path}: the ranker's class {stored['class_path']!r} is not importable: {error}"
+        ) from None
     if not (isinstance(cls, type) and issubclass(cls, Ranker)):
-        raise ValueError(f"{path}: {class_path!r} is no subclass of Ranker")
+        raise ValueError(f"{path}: {stored['class_path']!r} is no subclass of Ranker")
     return cls
-
-
-def _adopt(folder: Path, config: dict[str, Any]) -> Ranker:
-    """The ranker of a folder that another library wrote."""
-    for cls in RANKERS.values():
-        if issubclass(cls, PublicFolders) and cls.adopts(folder, config):
-            return cls.from_public(folder)
-    raise ValueError(
-        f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. Nor is it a "
-        "sentence-transformers bi-encoder, a cross-encoder with one label, or a ColBERT. To start from a "
-        "plain encoder, give it as `encoder` of a ranker and train"
-    )
 
 
 def local_folder(name: str) -> Path:

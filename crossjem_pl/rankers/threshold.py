@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,7 +59,7 @@ class StoredThreshold:
     weights_sha256: str
     version: str
     score_precision: str = "float32"
-    pass_limits: dict[str, Any] | None = field(default=None)
+    pass_limits: dict[str, Any] | None = None
 
     @property
     def meaning(self) -> str:
@@ -72,13 +72,9 @@ class StoredThreshold:
         """This threshold as it was read with the ranker of its folder: a file of version 0.1 gets its pass limits."""
         return self if self.pass_limits is not None else replace(self, pass_limits=pass_limits(ranker))
 
-    def fits(self, ranker: Ranker) -> bool:
-        """Whether the ranker has the weights that the threshold was chosen for."""
-        return self.weights_sha256 == weights_sha256(ranker)
-
     def misfit(self, ranker: Ranker, precision: str) -> str | None:
         """What the threshold was chosen for, if it is not the ranker's scores in this precision; None if it is."""
-        if not self.fits(ranker):
+        if self.weights_sha256 != weights_sha256(ranker):
             return "other weights than the model has now"
         if precision != self.score_precision:
             return f"scores in {self.score_precision}, and they are computed in {precision} now"
@@ -110,7 +106,7 @@ def write_threshold(stored: StoredThreshold, folder: str | Path) -> Path:
 
 
 def read_threshold(path: str | Path) -> StoredThreshold:
-    """Reads a `threshold.json`. Whether it is the right one for a ranker, `StoredThreshold.fits` tells.
+    """Reads a `threshold.json`. Whether it is the right one for a ranker, `StoredThreshold.misfit` tells.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -123,35 +119,11 @@ def read_threshold(path: str | Path) -> StoredThreshold:
         raise ValueError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
-    for name, valid in _VALID.items():
-        if name not in content and name in ("score_precision", "pass_limits"):
-            continue  # version 0.1 did not write them
-        if name not in content or not valid(content[name]):
-            raise ValueError(f"{path}, field {name!r}: {content.get(name)!r} is not what belongs there")
-    return StoredThreshold(**{name: content[name] for name in _VALID if name in content})
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_figures(value: Any) -> bool:
-    return isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
-
-
-_VALID = {
-    **dict.fromkeys(("threshold", "target", "relevant_from"), _is_number),
-    "rule": lambda value: value in ("keep", "precision"),
-    **dict.fromkeys(("lists", "lists_without_positives", "positives", "negatives"), _is_count),
-    "figures": _are_figures,
-    **dict.fromkeys(("data", "data_sha256", "weights_sha256", "version", "score_precision"), _is_text),
-    "pass_limits": lambda value: value is None or isinstance(value, dict),
-}
+    content = {"score_precision": "float32", "pass_limits": None, **content}  # version 0.1 did not write them
+    kinds = {"float": (int, float), "int": int, "str": str, "Rule": str}
+    for field in fields(StoredThreshold):
+        value = content.get(field.name)
+        valid = field.name in content and isinstance(value, kinds.get(str(field.type), (dict, type(None))))
+        if not valid or isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"{path}, field {field.name!r}: {value!r} is not what belongs there")
+    return StoredThreshold(**{field.name: content[field.name] for field in fields(StoredThreshold)})

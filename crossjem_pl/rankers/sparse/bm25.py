@@ -14,10 +14,11 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, item_mask, register
+from crossjem_pl.rankers.base import Batch, Ranker, check_choice, init_arguments, item_mask, register, tensors
 
 __all__ = ["BM25", "BM25Method", "WordBatch", "Words"]
 
@@ -57,40 +58,34 @@ class Words:
     def __init__(
         self, stopwords: Literal["en"] | Sequence[str] | None = None, stemmer: str | None = None
     ) -> None:
-        self.stopwords = _stopwords(stopwords)
+        if isinstance(stopwords, str) and stopwords != "en":
+            raise ValueError(f"stopwords must be 'en', a list of words or None, got {stopwords!r}")
+        words = _ENGLISH.split() if isinstance(stopwords, str) else stopwords or ()
+        self.stopwords = frozenset(word.lower() for word in words)
         self.stemmer = stemmer
         if stemmer is not None:
             _stem_words(stemmer)  # a missing package or language is told now, not in a worker
 
     def __call__(self, text: str) -> list[str]:
-        words: list[str] = _WORD.findall(text.lower())
-        if self.stopwords:
-            words = [word for word in words if word not in self.stopwords]
+        words = [word for word in _WORD.findall(text.lower()) if word not in self.stopwords]
         return words if self.stemmer is None else _stem_words(self.stemmer)(words)
 
 
 @dataclass
 class WordBatch(Batch):
-    """The query words of every list and where its items have them.
+    """How often the items of every list have the words of its query.
 
     Args:
-        term_list: int64 [terms], the list of each distinct query word.
-        term_id: int64 [terms], its row in the statistics, -1 if the corpus does not have it.
-        term_count: float32 [terms], how often the query has it.
-        own_frequency: int64 [terms], how many items of the list have it.
-        hit_term: int64 [hits], the query word of each pair (query word, item that has it).
-        hit_slot: int64 [hits], the item's place in the flattened [lists, max_items].
-        hit_count: float32 [hits], how often the item has it.
+        term_id: int64 [lists, terms], the row of each distinct query word in the statistics, -1 if the corpus does not
+            have it.
+        term_count: float32 [lists, terms], how often the query has it, 0 on padding.
+        item_count: float32 [lists, max_items, terms], how often each item has it.
         item_words: float32 [lists, max_items], number of words of each item, 0 on padding.
     """
 
-    term_list: Tensor
     term_id: Tensor
     term_count: Tensor
-    own_frequency: Tensor
-    hit_term: Tensor
-    hit_slot: Tensor
-    hit_count: Tensor
+    item_count: Tensor
     item_words: Tensor
 
 
@@ -110,10 +105,9 @@ class BM25(Ranker):
     | bm25l | log((N + 1) / (n + 0.5)) | (k1 + 1) (c' + delta) / (k1 + c' + delta), c' = c k1 / K |
     | bm25+ | log((N + 1) / n) | (k1 + 1) c / (c + K) + delta |
 
-    These are the definitions of the bm25s library, and on the items of the corpus the scores are its scores. It
-    scores only what it has indexed, which is why it is not used here.
-    Items that are not of the corpus are scored with the corpus's statistics; a word that the corpus does not
-    have counts only in the items that have it, with n = 1.
+    On the items of the corpus the scores are those of the bm25s library, which scores nothing else. Items that are
+    not of the corpus are scored with the corpus's statistics; a word that the corpus does not have counts only in
+    the items that have it, with n = 1.
 
     `index_items` learns N, n and l. Where it was never called, every list is its own corpus: N, n and l are
     those of the list's items. A text without words (see `Words`) matches nothing: as an item it has none of
@@ -147,13 +141,12 @@ class BM25(Ranker):
         stemmer: str | None = None,
     ) -> None:
         super().__init__(init_arguments(locals()))
-        if method not in get_args(BM25Method):
-            raise ValueError(f"method must be one of {', '.join(get_args(BM25Method))}; got {method!r}")
+        check_choice("method", method, get_args(BM25Method))
         if not 0 <= k1 < float("inf") or not 0 <= b <= 1 or not 0 <= delta < float("inf"):
             raise ValueError(f"k1 and delta must be at least 0 and b in [0, 1]; got {k1=}, {delta=}, {b=}")
         self.k1, self.b, self.method, self.delta = k1, b, method, delta
         self.words = Words(stopwords, stemmer)
-        self._set_statistics([], np.zeros(0, dtype=np.int64), 0, 0)
+        self._set_statistics({}, 0, 0)
 
     def index_items(self, items: Iterable[str]) -> None:
         """Learns document frequencies, the number of items and their mean length, and forgets earlier ones.
@@ -170,59 +163,56 @@ class BM25(Ranker):
             word_total += len(words)
         if not documents:
             raise ValueError("index_items got no items")
-        vocabulary = sorted(frequency)
-        counts = np.fromiter((frequency[word] for word in vocabulary), dtype=np.int64, count=len(vocabulary))
-        self._set_statistics(vocabulary, counts, documents, word_total)
+        self._set_statistics(dict(sorted(frequency.items())), documents, word_total)
 
     def collate(self, lists: Sequence[RankingList]) -> WordBatch:
         mask = item_mask(lists)
-        width = mask.shape[1]
+        queries = [Counter(self.words(one.query)) for one in lists]
+        shape = (len(lists), max(1, *map(len, queries)))
+        term_id, term_count = np.full(shape, -1), np.zeros(shape, dtype=np.float32)
         item_words = np.zeros(mask.shape, dtype=np.float32)
-        term_list: list[int] = []
-        term_id: list[int] = []
-        term_count: list[int] = []
-        hit_term: list[int] = []
-        hit_slot: list[int] = []
-        hit_count: list[int] = []
-        for i, one in enumerate(lists):
-            terms = Counter(self.words(one.query))
-            place = {word: len(term_id) + k for k, word in enumerate(terms)}
-            term_list += [i] * len(terms)
-            term_id += [self._ids.get(word, -1) for word in terms]
-            term_count += terms.values()
+        item_count = np.zeros((*mask.shape, shape[1]), dtype=np.float32)
+        for i, (one, terms) in enumerate(zip(lists, queries, strict=True)):
+            term_id[i, : len(terms)] = [self._ids.get(word, -1) for word in terms]
+            term_count[i, : len(terms)] = list(terms.values())
+            column = {word: k for k, word in enumerate(terms)}
             for j, text in enumerate(one.items):
                 words = self.words(text)
                 item_words[i, j] = len(words)
-                found = Counter(place[word] for word in words if word in place)
-                hit_term += found.keys()
-                hit_count += found.values()
-                hit_slot += [i * width + j] * len(found)
+                for word in words:
+                    if word in column:
+                        item_count[i, j, column[word]] += 1
         return WordBatch(
             item_mask=mask,
             truncated_items=0,
             truncated_queries=0,
-            term_list=torch.tensor(term_list, dtype=torch.long),
-            term_id=torch.tensor(term_id, dtype=torch.long),
-            term_count=torch.tensor(term_count, dtype=torch.float32),
-            own_frequency=torch.bincount(torch.tensor(hit_term, dtype=torch.long), minlength=len(term_id)),
-            hit_term=torch.tensor(hit_term, dtype=torch.long),
-            hit_slot=torch.tensor(hit_slot, dtype=torch.long),
-            hit_count=torch.tensor(hit_count, dtype=torch.float32),
-            item_words=torch.from_numpy(item_words),
+            **tensors(
+                {
+                    "term_id": term_id,
+                    "term_count": term_count,
+                    "item_count": item_count,
+                    "item_words": item_words,
+                }
+            ),
         )
 
     def forward(self, batch: WordBatch) -> Tensor:
-        frequency, documents, average = self._statistics(batch)
-        weight = batch.term_count * _IDF[self.method](frequency.clamp(min=1), documents[batch.term_list])
-        relative = (batch.item_words / average.clamp(min=1e-9)[:, None]).flatten()
-        # what an item gets for a word of the corpus that it lacks: nothing but for bm25l and bm25+
-        absent = self._saturation(weight.new_zeros(()), weight.new_ones(()))
-        gain = weight[batch.hit_term] * (self._saturation(batch.hit_count, relative[batch.hit_slot]) - absent)
-        least = weight.new_zeros(len(documents)).index_add(
-            0, batch.term_list, weight * (frequency > 0) * absent
-        )
-        scores = torch.zeros_like(relative).index_add(0, batch.hit_slot, gain).view(batch.item_mask.shape)
-        return (scores + least[:, None]).masked_fill(~batch.item_mask, 0.0)
+        has = batch.item_count > 0
+        if int(self.documents):
+            known = batch.term_id >= 0
+            frequency = F.pad(self.document_frequency, (0, 1))[batch.term_id] * known
+            documents = self.documents.expand(len(known))
+            average = self.word_total / documents
+        else:
+            frequency, documents = has.sum(dim=1), batch.item_mask.sum(dim=1)
+            average = batch.item_words.sum(dim=1) / documents
+        weight = _IDF[self.method](frequency.clamp(min=1).float(), documents[:, None].float())
+        relative = batch.item_words / average.clamp(min=1e-9)[:, None]
+        # bm25l and bm25+ give an item something for a word of the corpus that it lacks
+        counts = has | (frequency > 0)[:, None]
+        gain = self._saturation(batch.item_count, relative[:, :, None]) * counts
+        scores = torch.einsum("lt,lit->li", batch.term_count * weight, gain)
+        return scores.masked_fill(~batch.item_mask, 0.0)
 
     def save_assets(self, folder: str) -> dict[str, Any]:
         text = json.dumps(list(self._ids), ensure_ascii=False, indent=0)
@@ -233,30 +223,18 @@ class BM25(Ranker):
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
         ranker = cls(**init_args)
         vocabulary = json.loads((Path(folder) / _VOCABULARY).read_text(encoding="utf-8"))
-        ranker._set_statistics(vocabulary, np.zeros(len(vocabulary), dtype=np.int64), 0, 0)
+        ranker._set_statistics(dict.fromkeys(vocabulary, 0), 0, 0)  # the numbers come with the weights
         return ranker
 
-    def _set_statistics(
-        self, vocabulary: list[str], frequency: np.ndarray, documents: int, word_total: int
-    ) -> None:
+    def _set_statistics(self, frequency: dict[str, int], documents: int, word_total: int) -> None:
         """The vocabulary, read by `collate`, and the buffers, read by `forward`."""
-        self._ids = {word: i for i, word in enumerate(vocabulary)}
+        self._ids = {word: i for i, word in enumerate(frequency)}
         device = getattr(self, "documents", torch.empty(0)).device
-        self.register_buffer("document_frequency", torch.from_numpy(frequency).to(device))
+        self.register_buffer(
+            "document_frequency", torch.tensor(list(frequency.values()), dtype=torch.int64, device=device)
+        )
         self.register_buffer("documents", torch.tensor(documents, device=device))
         self.register_buffer("word_total", torch.tensor(word_total, device=device))
-
-    def _statistics(self, batch: WordBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Item frequency of each term [terms], and per list the number of items and their average length."""
-        if not int(self.documents):
-            documents = batch.item_mask.sum(dim=1).float()
-            return batch.own_frequency.float(), documents, batch.item_words.sum(dim=1) / documents
-        table = torch.cat(
-            [self.document_frequency, self.document_frequency.new_zeros(1)]
-        )  # the last: unknown words
-        frequency = table[batch.term_id]
-        documents = self.documents.float().expand(len(batch.item_mask))
-        return frequency.float(), documents, self.word_total / documents
 
     def _saturation(self, count: Tensor, relative: Tensor) -> Tensor:
         """tf of the table, `relative` = item length over average length."""
@@ -268,16 +246,6 @@ class BM25(Ranker):
         if self.method in ("lucene", "robertson"):
             return saturated
         return (k1 + 1) * saturated + (self.delta if self.method == "bm25+" else 0.0)
-
-
-def _stopwords(given: Literal["en"] | Sequence[str] | None) -> frozenset[str]:
-    if given is None:
-        return frozenset()
-    if isinstance(given, str):
-        if given != "en":
-            raise ValueError(f"stopwords must be 'en', a list of words or None, got {given!r}")
-        return frozenset(_ENGLISH.split())
-    return frozenset(word.lower() for word in given)
 
 
 @cache

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from crossjem_pl.hashing import text_key
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, into_slots, item_mask, register
+from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, into_slots, item_mask, register, tensors
 from crossjem_pl.rankers.sparse.bm25 import Words
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
@@ -82,13 +82,8 @@ class MEB(Ranker):
         rows, counts = zip(*(self._buckets(grams, salt) for salt, grams in enumerate(groups)), strict=True)
         sizes = np.concatenate(counts)
         run = {"features": np.concatenate(rows), "offsets": np.cumsum(sizes) - sizes}
-        return Batch(
-            mask,
-            cut_items,
-            cut_queries,
-            runs=[{name: torch.from_numpy(value) for name, value in run.items()}],
-            slots=torch.from_numpy(np.flatnonzero(mask.numpy().ravel())),
-        )
+        slots = mask.flatten().nonzero()[:, 0]
+        return Batch(mask, cut_items, cut_queries, runs=[tensors(run)], slots=slots)
 
     def forward(self, batch: Batch) -> Tensor:
         return into_slots([self._scores(**run) for run in batch.runs], batch.slots, batch.item_mask)
