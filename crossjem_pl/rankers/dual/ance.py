@@ -18,7 +18,7 @@ class ANCE(DualRanker):
     negatives that the model itself ranks high, searched anew every few hundred steps (`MineHardNegatives`;
     `experiments/rankers/ance.yaml` sets both up).
 
-    Relations: DPR with `shared` and one projection with `layer_norm`. The LayerNorm gives all vectors about
+    The LayerNorm gives all vectors about
     the length sqrt(dimension), so the default scale 1 / sqrt(dimension) makes scores sqrt(dimension) times a
     near-cosine.
 

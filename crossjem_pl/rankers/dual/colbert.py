@@ -16,16 +16,11 @@ from transformers import PreTrainedTokenizerBase
 
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_projections
-from crossjem_pl.rankers.dual.towers import (
-    DecoupledRanker,
-    ProjectionSpec,
-    TextOptions,
-)
-from crossjem_pl.rankers.dual.towers import projections as build_projections
+from crossjem_pl.rankers.dual.towers import DecoupledRanker, ProjectionSpec, TextOptions, build_projections
 from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
 from crossjem_pl.rankers.encoders import encode_tokens, load_encoder
 from crossjem_pl.rankers.folder import PublicFolders, read_json, require_safetensors
-from crossjem_pl.rankers.neural import Side, check_positions
+from crossjem_pl.rankers.neural import Side
 
 __all__ = ["ColBERT", "max_sim"]
 
@@ -40,16 +35,12 @@ class ColBERT(DecoupledRanker, PublicFolders):
     Punctuation of an item does not count. Item vectors, one per token, can be computed beforehand
     (`precompute_items`): M tokens take 4 * M * dimension bytes.
 
-    Relations: with one vector per text it is a dual encoder; `MatchHead` has the same interaction inside
-    CROSS-JEM's joint encoding.
-
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         dimension: width of the token vectors.
         query_length: rows of queries are filled up to it; 0 for no augmentation. Longer queries get no
             filling.
-        query_marker: token behind a query's [CLS], e.g. "[unused0]"; None for none.
-        item_marker: token behind an item's [CLS], e.g. "[unused1]"; None for none.
+        query_marker, item_marker: token behind a query's and an item's [CLS], e.g. "[unused0]"; None for none.
         skip_words: tokens of items that do not count; None for punctuation.
         attend_to_masks: whether the encoder attends to the filled-in [MASK]s.
         scale: factor of the score. Scores are at most scale * (tokens of the query's row).
@@ -96,20 +87,18 @@ class ColBERT(DecoupledRanker, PublicFolders):
             fill_length=query_length,
             attend_to_fill=attend_to_masks,
         )
-        words = list(string.punctuation) if skip_words is None else list(skip_words)
+        vocabulary = tokenizer.get_vocab()
+        words = string.punctuation if skip_words is None else skip_words
         self.formats["items"] = replace(
             plain,
             prefix=plain.prefix + _marker(tokenizer, item_marker),
-            skip_tokens=_known_ids(tokenizer, words),
+            skip_tokens=tuple(vocabulary[word] for word in words if word in vocabulary),
         )
         self.encoder = load_encoder(encoder, options)
         specs = [ProjectionSpec(size=dimension, bias=False)] if projections is None else projections
         self.projections = build_projections(int(self.encoder_config.hidden_size), specs)
         self.scale = scale
-        longest_query = max(query_length, self.max_query_tokens + self.formats["query"].added)
-        check_positions(self.encoder_config, longest_query, f"a query's {longest_query} tokens")
-        longest_item = self.max_item_tokens + self.formats["items"].added
-        check_positions(self.encoder_config, longest_item, f"an item's {longest_item} tokens")
+        self.check_positions(dict.fromkeys(self.prompts, self.encoder_config))
 
     def encode_rows(self, rows: TextRows, side: Side) -> Vectors:
         parts = []
@@ -233,8 +222,3 @@ def _marker(tokenizer: PreTrainedTokenizerBase, marker: str | None) -> tuple[int
         if token in vocabulary:
             return (vocabulary[token],)
     raise ValueError(f"the marker {marker!r} is no token of the vocabulary")
-
-
-def _known_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> tuple[int, ...]:
-    vocabulary = tokenizer.get_vocab()
-    return tuple(vocabulary[word] for word in words if word in vocabulary)

@@ -32,7 +32,7 @@ class CoRALRanker(DualRanker):
     encoders of one family meet before training.
 
     Its loss is `losses.CoRAL` on the teacher's scores, each list a batch of its own: see
-    `experiments/rankers/coral.yaml`. Relations: DPR with towers that differ and one projection each.
+    `experiments/rankers/coral.yaml`.
 
     Args:
         encoder: the items' encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.

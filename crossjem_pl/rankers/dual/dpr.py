@@ -24,9 +24,6 @@ class DPR(DualRanker, PublicFolders):
     Each text is encoded on its own, `[CLS] text [SEP]`, once per batch: scores are O(lists + items) passes
     over short rows, and item vectors can be computed beforehand (`precompute_items`).
 
-    Relations: ANCE is a shared tower with a LayerNorm on top and mined negatives; INSTRUCTOR a shared tower
-    with instructions that pooling leaves out; CoRAL two unequal towers.
-
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         pooling: "cls" (the paper), "mean", "max", or "weighted" by a learned vector.
@@ -35,8 +32,7 @@ class DPR(DualRanker, PublicFolders):
         scale: factor of the inner products; None for 1 / sqrt(width), or 20 with `normalize`. The paper has
             1, where the products of unnormalised vectors are so large that a softmax starts saturated.
         projections: layers between pooling and comparison, one set per tower.
-        query_prompt: text in front of every query ("query: " for E5).
-        item_prompt: text in front of every item ("passage: ").
+        query_prompt, item_prompt: text in front of every query ("query: " for E5) and item ("passage: ").
         options: see `TextOptions`.
     """
 

@@ -27,8 +27,6 @@ class Instructor(DualRanker, PublicFolders):
     projected. Works zero-shot with the published weights (`from_public`, or `load_ranker` of their folder)
     and can be fine-tuned from any encoder, BERT-like or T5's.
 
-    Relations: DPR with `shared`, mean pooling and `normalize`, whose prompts pooling reads.
-
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`. Only the encoder is taken from it; a
             published INSTRUCTOR has a projection too, which `from_public` reads.

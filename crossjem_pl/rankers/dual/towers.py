@@ -34,7 +34,7 @@ __all__ = [
     "ProjectionSpec",
     "TextOptions",
     "TextTower",
-    "projections",
+    "build_projections",
     "prompt_length",
 ]
 
@@ -97,7 +97,7 @@ class Projection(nn.Module):
         return y if self.norm is None else self.norm(y)
 
 
-def projections(width: int, specs: Sequence[ProjectionSpec]) -> nn.Sequential:
+def build_projections(width: int, specs: Sequence[ProjectionSpec]) -> nn.Sequential:
     """The projections one after the other, the first from `width`; no spec is the identity."""
     layers = nn.Sequential()
     for spec in specs:
@@ -134,7 +134,7 @@ class TextTower(nn.Module):
         width = int(self.encoder.config.hidden_size)
         self.pooling, self.normalize = pooling, normalize
         self.token_weight = nn.Parameter(torch.zeros(width)) if pooling == "weighted" else None
-        self.projections = projections(width, specs)
+        self.projections = build_projections(width, specs)
         self.size = int(self.projections[-1].size) if specs else width  # type: ignore[arg-type]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, used: Tensor) -> Tensor:
@@ -237,6 +237,13 @@ class DecoupledRanker(NeuralRanker):
         with torch.autocast(queries.values.device.type, enabled=False):
             return self.compare(queries, items).masked_fill(~batch.item_mask, 0.0)
 
+    def check_positions(self, configs: dict[Side, PretrainedConfig]) -> None:
+        """Raises a ValueError if the longest row of a side needs more positions than its encoder has."""
+        for side, row_format in self.formats.items():
+            limit, name = self.text_limit(side), "max_query_tokens" if side == "query" else "max_item_tokens"
+            needed = max(self.prompt_tokens(side) + limit + row_format.added, row_format.fill_length)
+            check_positions(configs[side], needed, f"{name}={limit} with what stands around it")
+
     def train(self, mode: bool = True) -> Self:
         if mode:
             self.item_cache.clear()
@@ -268,13 +275,8 @@ class DecoupledRanker(NeuralRanker):
     ) -> int:
         """Computes and keeps the vectors of items, for as long as the weights stay the same.
 
-        Args:
-            texts: item texts, each computed once; those already known are left out.
-            batch_size: texts tokenised and encoded at a time.
-            dtype: what they are kept in; float16 halves the memory, at a relative error of about 1e-3.
-
-        Returns:
-            How many of them lost tokens to `max_item_tokens`.
+        Each text is computed once, `batch_size` at a time, and kept in `dtype`: float16 halves the memory, at a
+        relative error of about 1e-3. Returns how many lost tokens to `max_item_tokens`.
 
         Raises:
             RuntimeError: in training mode.
@@ -352,9 +354,8 @@ class DualRanker(DecoupledRanker):
     def build(self, scale: float | None) -> None:
         """Sets the scale and checks the limits against the towers' positions.
 
-        Args:
-            scale: None for 1 / sqrt(size of the vectors), which keeps the inner products of unnormalised
-                vectors in a range where losses have gradients; it leaves the ranking alone.
+        None stands for 1 / sqrt(size of the vectors), which keeps the inner products of unnormalised vectors in a
+        range where losses have gradients; it leaves the ranking alone.
 
         Raises:
             ValueError: if the scale is not positive, or a limit does not fit an encoder's positions.
@@ -362,11 +363,7 @@ class DualRanker(DecoupledRanker):
         if scale is not None and not 0 < scale < float("inf"):
             raise ValueError(f"scale must be positive and finite, got {scale}")
         self.scale = self.tower("items").size ** -0.5 if scale is None else scale
-        for side, row_format in self.formats.items():
-            needed = self.prompt_tokens(side) + self.text_limit(side) + row_format.added
-            config: PretrainedConfig = self.tower(side).encoder.config
-            name = "max_query_tokens" if side == "query" else "max_item_tokens"
-            check_positions(config, needed, f"{name}={self.text_limit(side)} with what stands around it")
+        self.check_positions({side: self.tower(side).encoder.config for side in self.prompts})
 
     def tower(self, side: Side) -> TextTower:
         """The tower of the queries or the items; the same object where they share it."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from crossjem_pl.rankers.base import TensorRecord
+from crossjem_pl.rankers.base import TensorRecord, tensors
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
@@ -51,7 +51,7 @@ class RowFormat:
 
     Args:
         prefix: token ids in front of the text ([CLS], markers).
-        suffix: token ids behind it ([SEP]).
+        end: the id behind it ([SEP]).
         pad: id that fills rows up.
         skip_first: leading positions that are not `used` (an instruction).
         skip_tokens: ids that are not `used` wherever they stand in the text (punctuation).
@@ -61,7 +61,7 @@ class RowFormat:
     """
 
     prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
+    end: int
     pad: int
     skip_first: int = 0
     skip_tokens: tuple[int, ...] = ()
@@ -78,63 +78,43 @@ class RowFormat:
         """
         pad = tokenizer.pad_token_id or 0
         if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
-            return cls((tokenizer.cls_token_id,), (tokenizer.sep_token_id,), pad)
+            return cls((tokenizer.cls_token_id,), tokenizer.sep_token_id, pad)
         if tokenizer.eos_token_id is not None:
-            return cls((), (tokenizer.eos_token_id,), pad)
-        raise ValueError(
-            "the tokenizer has neither [CLS] and [SEP] nor an end-of-text token; an encoder needs one"
-        )
+            return cls((), tokenizer.eos_token_id, pad)
+        raise ValueError("the tokenizer has neither [CLS] and [SEP] nor an end-of-text token")
 
     @property
     def added(self) -> int:
         """How many positions a row has beyond its text's tokens."""
-        return len(self.prefix) + len(self.suffix)
+        return len(self.prefix) + 1
 
-    def rows(self, tokens: Ints, lengths: Ints) -> dict[str, Tensor]:
-        """A group of `TextRows` from padded tokens [rows, longest], all rows at once."""
-        first, whole = len(self.prefix), lengths + self.added
-        filled = np.maximum(whole, self.fill_length)
-        column = np.arange(int(filled.max()))[None, :]
-        ids = np.full((len(tokens), column.shape[1]), self.pad, dtype=np.int64)
+    def rows(self, tokens: Ragged) -> dict[str, Tensor]:
+        """A group of `TextRows`, one row for each of the texts."""
+        first, whole = len(self.prefix), tokens.lengths + self.added
+        filled = np.maximum(whole, self.fill_length)[:, None]
+        column = np.arange(int(filled.max()))
+        in_text = (column >= first) & (column < whole[:, None] - 1)
+        ids = np.full(in_text.shape, self.pad)
         ids[:, :first] = self.prefix
-        in_text = (column >= first) & (column < first + lengths[:, None])
-        ids[in_text] = tokens[np.arange(tokens.shape[1])[None, :] < lengths[:, None]]
-        behind = (first + lengths)[:, None] + np.arange(len(self.suffix))[None, :]
-        np.put_along_axis(ids, behind, np.array(self.suffix, dtype=np.int64)[None, :], axis=1)
-        ids[(column >= whole[:, None]) & (column < filled[:, None])] = self.fill_token
-        used = (column >= self.skip_first) & (column < filled[:, None])
-        if self.skip_tokens:
-            used &= ~(in_text & np.isin(ids, self.skip_tokens))
-        attended = (column < (filled if self.attend_to_fill else whole)[:, None]).astype(np.int64)
-        group = {"input_ids": ids, "attention_mask": attended, "used": used}
-        return {name: torch.from_numpy(value) for name, value in group.items()}
+        ids[in_text] = tokens.values
+        ids[np.arange(len(ids)), whole - 1] = self.end
+        ids[(column >= whole[:, None]) & (column < filled)] = self.fill_token
+        used = (column >= self.skip_first) & (column < filled)
+        used &= ~(in_text & np.isin(ids, self.skip_tokens))
+        attended = column < (filled if self.attend_to_fill else whole[:, None])
+        return tensors({"input_ids": ids, "attention_mask": attended.astype(np.int64), "used": used})
 
 
 def text_rows(
     tokens: Ragged, texts: Sequence[str], row_format: RowFormat, rows_per_group: int
 ) -> tuple[TextRows, Ints]:
-    """One row per distinct text.
-
-    Args:
-        tokens: the token ids of every text.
-        texts: the texts; equal texts have equal tokens.
-        row_format: how a row looks.
-        rows_per_group: the most rows that go through the encoder together.
-
-    Returns:
-        The rows, and the row number of every text, int64 [texts].
-    """
+    """One row per distinct text, from the token ids of every text; and the row number of every text, int64 [texts]."""
     number: dict[str, int] = {}
-    distinct_of = np.fromiter(
-        (number.setdefault(t, len(number)) for t in texts), dtype=np.int64, count=len(texts)
-    )
-    first = np.unique(distinct_of, return_index=True)[1]
-    lengths, padded, distinct = tokens.lengths[first], tokens.padded(row_format.pad)[first], list(number)
-    order = np.argsort(lengths, kind="stable")
-    groups = [
-        row_format.rows(padded[chosen], lengths[chosen])
-        for chosen in np.split(order, range(rows_per_group, len(order), rows_per_group))
-    ]
+    distinct_of = np.array([number.setdefault(text, len(number)) for text in texts])
+    distinct, rows = list(number), tokens.take(np.unique(distinct_of, return_index=True)[1])
+    order = np.argsort(rows.lengths, kind="stable")
+    chunks = np.split(order, range(rows_per_group, len(order), rows_per_group))
+    groups = [row_format.rows(rows.take(chosen)) for chosen in chunks]
     return TextRows(groups, [distinct[i] for i in order]), np.argsort(order)[distinct_of]
 
 
