@@ -164,7 +164,7 @@ class CrossJEM(NeuralRanker):
 
     @property
     def encoder_config(self) -> PretrainedConfig:
-        return self.encoder.config  # type: ignore[return-value]
+        return self.encoder.config
 
     def encoders(self) -> list[nn.Module]:
         return [m for m in (self.encoder, self.item_side_layers) if m is not None]

@@ -131,7 +131,7 @@ class TextTower(nn.Module):
         super().__init__()
         check_choice("pooling", pooling, get_args(Pooling))
         self.encoder: Any = load_encoder(encoder, options)
-        width = int(self.encoder.config.hidden_size)
+        width = int(self.encoder.config.hidden_size)  # type: ignore[union-attr, arg-type]
         self.pooling, self.normalize = pooling, normalize
         self.token_weight = nn.Parameter(torch.zeros(width)) if pooling == "weighted" else None
         self.projections = build_projections(width, specs)

@@ -51,7 +51,8 @@ class T5Ranker(PairRanker):
         self._prompt = [tokenizer.encode(words, add_special_tokens=False) for words in self.prompt]
         if tokenizer.eos_token_id is not None:
             self._prompt[2] = [*self._prompt[2], tokenizer.eos_token_id]
-        family, layers = AutoConfig.from_pretrained(resolve(encoder)).model_type, options.pop("layers", None)
+        family = AutoConfig.from_pretrained(resolve(encoder)).model_type
+        layers: Any = options.pop("layers", None)
         if family not in T5_FAMILIES:
             raise ValueError(
                 f"{encoder!r} is of the family {family!r}; this ranker takes {', '.join(T5_FAMILIES)}"
