@@ -120,7 +120,7 @@ def read_threshold(path: str | Path) -> StoredThreshold:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
     content = {"score_precision": "float32", "pass_limits": None, **content}  # version 0.1 did not write them
-    kinds = {"float": (int, float), "int": int, "str": str, "Rule": str}
+    kinds: dict[str, Any] = {"float": (int, float), "int": int, "str": str, "Rule": str}
     for field in fields(StoredThreshold):
         value = content.get(field.name)
         valid = field.name in content and isinstance(value, kinds.get(str(field.type), (dict, type(None))))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from string import ascii_lowercase
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
-    BertForSequenceClassification,
     BertModel,
     PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForSequenceClassification,
     T5Config,
     T5EncoderModel,
 )
@@ -26,34 +23,16 @@ EXTRA = ["[unused0]", "[unused1]", "[Q] ", "[D] "]
 
 
 def words(kind: str = "bert") -> PreTrainedTokenizerFast:
-    """WordPiece with punctuation and markers, which adds its own special tokens.
-
-    "bert": [CLS] a [SEP] (b [SEP]); "roberta": <s> a </s> (</s> b </s>); "t5": a </s>, no [MASK].
-    """
-    special = {
-        "bert": {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"},
-        "roberta": {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
-        "t5": {"eos_token": "</s>"},
-    }[kind]
-    vocabulary = [
-        "[PAD]",
-        "[UNK]",
-        *special.values(),
-        *EXTRA,
-        *"abcdefghijklmnopqrstuvwxyz",
-        *".,:?!",
-        *WORDS,
-    ]
+    """WordPiece with punctuation and markers, which adds its own special tokens: [CLS] a [SEP], or T5's a </s>."""
+    bert = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    special = bert if kind == "bert" else {"eos_token": "</s>"}
+    vocabulary = ["[PAD]", "[UNK]", *special.values(), *EXTRA, *ascii_lowercase, *".,:?!", *WORDS]
     ids = {token: i for i, token in enumerate(dict.fromkeys(vocabulary))}
     backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    first, last = special.get("cls_token"), special.get("sep_token", "</s>")
-    between = f"{last} {last}" if kind == "roberta" else last
-    segment = ":1" if kind == "bert" else ""
     backend.post_processor = processors.TemplateProcessing(
-        single=f"{first or ''} $A {last}".strip(),
-        pair=f"{first or ''} $A {between} $B{segment} {last}{segment}".strip(),
+        single="[CLS] $A [SEP]" if kind == "bert" else "$A </s>",
         special_tokens=[(token, ids[token]) for token in special.values()],
     )
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
@@ -79,22 +58,18 @@ def write_encoder(folder: Path, kind: str = "bert") -> Path:
         )
         T5EncoderModel(config).save_pretrained(folder)
     else:
-        BertModel(_bert(BertConfig, tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def write_classifier(folder: Path, kind: str, labels: int = 1) -> Path:
-    """A random sequence classifier."""
-    tokenizer = words(kind)
-    torch.manual_seed(2)
-    if kind == "roberta":
-        config = _bert(
-            RobertaConfig, tokenizer, num_labels=labels, max_position_embeddings=66, type_vocab_size=1
-        )
-        RobertaForSequenceClassification(config).save_pretrained(folder)
-    else:
-        BertForSequenceClassification(_bert(BertConfig, tokenizer, num_labels=labels)).save_pretrained(folder)
+        BertModel(
+            BertConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=48,
+                max_position_embeddings=64,
+                pad_token_id=0,
+                initializer_range=0.3,  # scores that differ visibly
+            )
+        ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -147,23 +122,6 @@ def write_stanford(folder: Path, **metadata: object) -> Path:
     given = {"query_maxlen": 12, "doc_maxlen": 20, "mask_punctuation": True, "attend_to_mask_tokens": False}
     _write(folder / "artifact.metadata", {**given, **metadata})
     return folder
-
-
-def _bert(
-    kind: type[BertConfig] | type[RobertaConfig], tokenizer: PreTrainedTokenizerFast, **more: int
-) -> Any:
-    options: dict[str, Any] = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-        "initializer_range": 0.3,  # scores that differ visibly
-        **more,
-    }
-    return kind(**options)
 
 
 def _write(path: Path, content: object) -> None:

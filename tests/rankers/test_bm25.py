@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 from typing import get_args
 
@@ -78,12 +77,6 @@ def test_words() -> None:
         Words(stopwords="de")
 
 
-def test_a_missing_stemmer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "Stemmer", None)
-    with pytest.raises(ImportError, match="pip install PyStemmer"):
-        BM25(stemmer="english")
-
-
 def test_statistics_are_saved_with_the_model(tmp_path: Path) -> None:
     ranker = BM25(k1=0.7, method="bm25+")
     ranker.index_items(CORPUS)
@@ -94,25 +87,3 @@ def test_statistics_are_saved_with_the_model(tmp_path: Path) -> None:
         again(again.collate([RankingList.from_texts("red", items)]))[0], score(ranker, "red", items)
     )
     assert not [path.name for path in tmp_path.iterdir() if path.suffix not in (".json", ".safetensors")]
-
-
-@pytest.mark.parametrize("wrong", [{"method": "okapi"}, {"k1": -1.0}, {"b": 1.1}, {"delta": float("nan")}])
-def test_bad_arguments(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        BM25(**wrong)  # type: ignore[arg-type]
-
-
-def test_an_empty_corpus_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no items"):
-        BM25().index_items([])
-
-
-def test_indexing_and_scoring_take_no_more_than_seconds() -> None:
-    lists = example_lists(200, seed=1, most_items=30)
-    corpus = [f"{text} {i}" for i in range(15) for one in lists for text in one.items]
-    assert len(corpus) > 30_000
-    ranker = BM25()
-    start = time.perf_counter()
-    ranker.index_items(corpus)
-    ranker(ranker.collate(lists))
-    assert time.perf_counter() - start < 10

@@ -13,7 +13,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import ColBERT
-from crossjem_pl.rankers.dual.colbert import max_sim
 from tests.rankers import public_models
 from tests.rankers.cases import LIMITS
 
@@ -70,51 +69,10 @@ def test_score_is_the_sum_of_best_matches(folder: str, length: int, attend: bool
             assert float(out[i, j]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_max_sim_equals_a_loop() -> None:
-    torch.manual_seed(0)
-    queries, items = torch.randn(2, 3, 4), torch.randn(2, 5, 6, 4)
-    query_mask = torch.tensor([[True, True, False], [True, True, True]])
-    item_mask = torch.rand(2, 5, 6) > 0.4
-    item_mask[:, :, 0] = True
-    out = max_sim(queries, query_mask, items, item_mask)
-    for i in range(2):
-        for j in range(5):
-            best = [
-                max(float(u @ items[i, j, t]) for t in range(6) if item_mask[i, j, t]) for u in queries[i]
-            ]
-            expected = sum(b for b, there in zip(best, query_mask[i].tolist(), strict=True) if there)
-            assert float(out[i, j]) == pytest.approx(expected, abs=1e-5)
-
-
-def test_skip_words(folder: str) -> None:
-    skipping, keeping = ColBERT(folder, **LIMITS), ColBERT(folder, skip_words=[], **LIMITS)
-    item = [RankingList.from_texts("shoes", ["red, shoes."])]
-    assert skipping.collate(item).items.groups[0]["used"].sum() == 4  # [CLS] red shoes [SEP]
-    assert keeping.collate(item).items.groups[0]["used"].sum() == 6
-    assert (
-        skipping.collate([RankingList.from_texts("red, shoes.", ["a"])]).queries.groups[0]["used"].sum() == 32
-    )
-
-
 def test_cached_items_take_one_vector_per_token(folder: str) -> None:
     ranker = ColBERT(folder, dimension=8, **LIMITS).eval()
     ranker.precompute_items(["red, shoes.", "boots"])
     assert ranker.item_cache.memory == (4 + 3) * 8 * 4
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"query_marker": "[unused7]"}, r"marker '\[unused7\]' is no token"),
-        ({"scale": -1.0}, "scale must be positive"),
-        ({"query_length": -1}, "query_length at least 0"),
-        ({"query_length": 65, "max_query_tokens": 8}, "need 65 positions, the encoder has 64"),
-        ({"max_query_tokens": 8, "max_item_tokens": 64}, "need 66 positions"),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, Any], message: str, folder: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ColBERT(folder, **options)
 
 
 def test_queries_are_filled_with_masks_if_the_tokenizer_has_one(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, T5EncoderModel
+from transformers import AutoModel, AutoTokenizer
 
 from crossjem_pl import losses
 from crossjem_pl.lists import RankingList
@@ -116,27 +116,6 @@ def test_scores_equal_a_literal_computation(name: str, tiny_bert: str, lists: li
         torch.testing.assert_close(score(ranker, [one])[0], expected, **CLOSE)
 
 
-def test_t5_encoder(tmp_path: Path, lists: list[RankingList]) -> None:
-    folder = str(public_models.write_encoder(tmp_path / "t5", "t5"))
-    ranker = Instructor(folder, "the shop: ", "").eval()
-    assert isinstance(ranker.text_tower.encoder, T5EncoderModel)
-    tokenizer, model, one = AutoTokenizer.from_pretrained(folder), ranker.text_tower.encoder, lists[0]
-
-    def vector(prompt: str, text: str, skip: int) -> Tensor:
-        ids = tokenizer(prompt + text, return_tensors="pt").input_ids
-        assert ids[0, -1] == tokenizer.eos_token_id
-        return F.normalize(model(ids).last_hidden_state[0, skip:].mean(0), dim=0)
-
-    with torch.no_grad():
-        items = torch.stack([vector("", item, 0) for item in one.items])
-        expected = 20 * items @ vector("the shop: ", one.query, 3)
-    torch.testing.assert_close(score(ranker, [one])[0], expected, **CLOSE)
-    save_ranker(ranker, tmp_path / "saved")
-    again = load_ranker(str(tmp_path / "saved")).eval()
-    assert isinstance(again, Instructor)
-    torch.testing.assert_close(score(again, [one])[0], expected, **CLOSE)
-
-
 def test_twinbert_residual_crossing(tiny_bert: str, lists: list[RankingList]) -> None:
     ranker, one = TwinBERT(tiny_bert, "cls", "residual").eval(), lists[4]
     crossing = ranker.residual
@@ -232,17 +211,6 @@ def test_the_cache_is_for_inference_with_the_weights_it_was_made_of(
     torch.testing.assert_close(score(ranker, lists), fresh, rtol=1e-2, atol=1e-2)
 
 
-def test_truncation_is_counted_per_item(tiny_bert: str) -> None:
-    ranker = DPR(tiny_bert, max_query_tokens=2, max_item_tokens=2, item_prompt="shop: ")
-    lists = [
-        RankingList.from_texts("red shoes", ["a b c", "red", "a b"]),
-        RankingList.from_texts("a b c", ["a b c", "red"]),
-    ]
-    batch = ranker.collate(lists)
-    assert (batch.truncated_items, batch.truncated_queries) == (2, 1)
-    assert ranker.eval().precompute_items(["a b c", "red boots"]) == 1
-
-
 def test_a_text_without_tokens_is_named_behind_a_prompt(tiny_bert: str) -> None:
     ranker = DPR(tiny_bert, query_prompt="find: ", item_prompt="shop: ")
     blank = "\u200b\u200d"
@@ -323,28 +291,6 @@ def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> 
     torch.testing.assert_close(loss, InfoNCE()(ranker(batch), labels, batch.item_mask))
     loss.backward()
     assert all(p.grad is not None for p in ranker.parameters())
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (partial(DPR, pooling="last"), "pooling must be one of"),
-        (partial(DPR, scale=0.0), "scale must be positive"),
-        (partial(DPR, texts_per_pass=0), "texts_per_pass"),
-        (partial(DPR, max_item_tokens=160), r"max_item_tokens=160.*162 positions, the encoder has 160"),
-        (partial(DPR, projections=[{"activation": "softsign"}]), "activation must be one of"),
-        (partial(ANCE, dimension=0), "size must be at least 1"),
-        (partial(TwinBERT, crossing="mlp"), "crossing must be one of"),
-        (partial(CoRALRanker, temperature=0.0), "temperature must be positive"),
-        (
-            partial(CoRALRanker, query_projection=False, dimension=8),
-            "dimension=8, but without query_projection",
-        ),
-    ],
-)
-def test_wrong_options_are_named(make: Any, message: str, tiny_bert: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(tiny_bert)
 
 
 @pytest.mark.parametrize("name", ["ance", "colbert", "coral", "dpr", "instructor", "twinbert"])

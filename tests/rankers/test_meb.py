@@ -10,7 +10,6 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import MEB
 from crossjem_pl.rankers.base import Batch
 from crossjem_pl.rankers.sparse.meb import combined, word_hash
-from tests.conftest import example_lists
 
 
 def gram_hash(words: tuple[str, ...]) -> np.ndarray:
@@ -71,15 +70,6 @@ def test_scores_equal_a_literal_sum() -> None:
         torch.testing.assert_close(score, ranker.network(torch.cat(sums))[0])
 
 
-def test_a_feature_is_on_once() -> None:
-    ranker = MEB(buckets=5_000)
-    once, twice = (
-        ranker.collate([RankingList.from_texts("red", [text])]) for text in ("shoes", "shoes shoes")
-    )
-    unigrams = [0, 2, 4]  # query, item, query x item
-    assert [rows(once)[g] for g in unigrams] == [rows(twice)[g] for g in unigrams]
-
-
 def test_hashes_are_the_same_everywhere() -> None:
     assert word_hash("größe") % 2**64 == 16832822397561338100
     assert combined(np.array([word_hash("größe")]), 7).view(np.uint64).tolist() == [12698762315928978650]
@@ -99,15 +89,3 @@ def test_texts_without_words_and_cut_texts() -> None:
     assert (cut.truncated_queries, cut.truncated_items) == (1, 2)
     scores = ranker(cut)
     torch.testing.assert_close(scores[0, 1:], scores[0, :1].expand(2))
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="buckets must be at least 1, got 0"):
-        MEB(buckets=0)
-
-
-def test_half_precision_gives_float32_scores() -> None:
-    ranker = MEB(buckets=1_000)
-    batch = ranker.collate(example_lists(2))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert ranker(batch).dtype == torch.float32

@@ -74,54 +74,13 @@ def test_equals_the_cross_encoder_of_sentence_transformers(
     torch.testing.assert_close(torch.cat(scores(again, lists)), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("pairs_per_pass", [1, 3, 7, 1000])
-def test_pairs_per_pass_does_not_change_the_scores(pairs_per_pass: int, tmp_path: Path) -> None:
-    folder = write_classifier(tmp_path, "bert")
-    lists = random_lists(5, seed=1)
-    expected = scores(MonoBERT(folder, **LIMITS).eval(), lists)
-    ranker = MonoBERT(folder, **LIMITS, pairs_per_pass=pairs_per_pass).eval()
-    batch = ranker.collate(lists)
-    pairs = sum(map(len, lists))
-    assert [len(group["input_ids"]) for group in batch.runs] == [
-        min(pairs_per_pass, pairs - first) for first in range(0, pairs, pairs_per_pass)
-    ]
-    widths = [group["input_ids"].shape[1] for group in batch.runs]
-    assert widths == sorted(widths), "pairs of similar length go together"
-    for a, b in zip(scores(ranker, lists), expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-
-
-def test_pairs_are_cut_and_counted(tmp_path: Path) -> None:
-    ranker = MonoBERT(write_classifier(tmp_path, "bert"), max_query_tokens=2, max_item_tokens=3)
-    one = RankingList.from_texts("red shoe boots", ["car dog cat book bike", "lamp"])
-    batch = ranker.collate([one])
-    assert (batch.truncated_queries, batch.truncated_items) == (1, 1)
-    vocabulary = ranker.tokenizer.hf.get_vocab()
-    short = [vocabulary[token] for token in ("[CLS]", "red", "shoe", "[SEP]", "lamp", "[SEP]")]
-    long = [vocabulary[token] for token in ("[CLS]", "red", "shoe", "[SEP]", "car", "dog", "cat", "[SEP]")]
-    (group,) = batch.runs
-    assert group["input_ids"].tolist() == [[*short, 0, 0], long]
-    assert group["attention_mask"].tolist() == [[1] * 6 + [0] * 2, [1] * 8]
-    assert group["token_type_ids"].tolist() == [[0] * 4 + [1] * 2 + [0] * 2, [0] * 4 + [1] * 4]
-    assert batch.slots.tolist() == [1, 0]
-
-
-def test_limits_are_checked_against_the_positions(tiny_bert: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"max_query_tokens=80 \+ max_item_tokens=78 \+ 3 .* need 161 .* has 160"
-    ):
-        MonoBERT(tiny_bert, max_query_tokens=80, max_item_tokens=78)
-    ranker = MonoBERT(tiny_bert, max_query_tokens=80, max_item_tokens=77).eval()
-    assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
-    roberta = write_classifier(
-        tmp_path, "roberta"
-    )  # 96 positions, the first after the pad id 0; two [SEP] in between
-    with pytest.raises(ValueError, match=r"max_item_tokens=52 \+ 4 special tokens need 96 .* has 95"):
-        MonoBERT(roberta, max_query_tokens=40, max_item_tokens=52)
+def test_texts_of_the_longest_pair_fit(tmp_path: Path) -> None:
+    """RoBERTa's first position follows the pad id 0, and its pairs have two [SEP] in between."""
+    roberta = write_classifier(tmp_path, "roberta")
     ranker = MonoBERT(roberta, max_query_tokens=40, max_item_tokens=51).eval()
     assert torch.isfinite(ranker(ranker.collate([RankingList.from_texts("red " * 90, ["car " * 90])]))).all()
-    with pytest.raises(ValueError, match="pairs_per_pass must be at least 1, got 0"):
-        MonoBERT(tiny_bert, pairs_per_pass=0)
+    with pytest.raises(ValueError, match=r"max_item_tokens=52 \+ 4 special tokens need 96 .* has 95"):
+        MonoBERT(roberta, max_query_tokens=40, max_item_tokens=52)
 
 
 def test_alphabetical_order_forgets_the_order_of_the_words(tiny_bert: str) -> None:

@@ -131,14 +131,6 @@ def test_explanations_sum_to_the_scores(head: SharedQueryHead, tiny_bert: str) -
     assert [p.token for p in explained[0].contributions if p.part == "item"] == pieces
 
 
-def test_the_batch_holds_the_query_once(tiny_bert: str) -> None:
-    one = RankingList.from_texts("red shoes", ["boots", "blue sofa", "red lamp"])
-    (run,) = SharedQuery(tiny_bert, **LIMITS).collate([one]).runs
-    assert run["tokens"].shape == (3, (2 + 2) + (1 + 1) + (2 + 1) + (2 + 1))
-    assert run["tokens"][1].tolist() == [0] * 4 + [1] * 8
-    assert run["tokens"][2].tolist() == [0, 1, 2, 3, 4, 5, 4, 5, 6, 4, 5, 6]
-
-
 @pytest.mark.parametrize("cls", [SharedQuery, SetEncoder])
 def test_the_network_compiles_as_a_whole_and_drops_in_training_only(
     cls: type[SharedQuery | SetEncoder], tiny_bert: str
@@ -151,19 +143,3 @@ def test_the_network_compiles_as_a_whole_and_drops_in_training_only(
     assert torch.equal(expected, ranker(batch))
     compiled = torch.compile(ranker.score_run, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(**batch.runs[0]), ranker.score_run(**batch.runs[0]))
-
-
-def test_bad_arguments(tiny_bert: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="head must be one of query, linear"):
-        SharedQuery(tiny_bert, "maxsim")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="item_positions must be one of continue, restart"):
-        SharedQuery(tiny_bert, item_positions="shared")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="need 163 positions, the encoder has 160"):
-        SharedQuery(tiny_bert, max_query_tokens=128, max_item_tokens=32)
-    SharedQuery(tiny_bert, max_query_tokens=128, max_item_tokens=32, item_positions="restart")
-    with pytest.raises(ValueError, match="need 161 positions, the encoder has 160"):
-        SetEncoder(tiny_bert, max_query_tokens=100, max_item_tokens=58)
-    with pytest.raises(ValueError, match="brings its own attention"):
-        SharedQuery(tiny_bert, attn_implementation="sdpa")
-    with pytest.raises(ValueError, match=r"'modernbert'.*distilbert"):
-        SetEncoder(encoder_families.write(tmp_path / "modern", "modernbert"))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,23 +52,6 @@ def test_an_item_that_is_only_its_space_is_named(gpt: str) -> None:
     with pytest.raises(ValueError, match=r"'q9'.*'items'.*no tokens"):
         ranker.collate([RankingList("q9", "red", ("a", "b"), ("boots", "\u200b"))])
     ranker.collate([RankingList("q9", "red", ("a",), ("  boots",))])
-
-
-def test_bad_arguments(gpt: str, tiny_bert: str) -> None:
-    with pytest.raises(ValueError, match="'bert', which is no causal language model"):
-        RankingGPT(tiny_bert, **LIMITS)
-    with pytest.raises(ValueError, match=r"need \d+ positions, .* has 160"):
-        RankingGPT(gpt, max_query_tokens=128, max_item_tokens=32)
-    with pytest.raises(ValueError, match="lora_rank must be at least 0"):
-        RankingGPT(gpt, lora_rank=-1)
-    with pytest.raises(ValueError, match="pairs_per_pass must be at least 1"):
-        RankingGPT(gpt, pairs_per_pass=0)
-
-
-def test_a_missing_peft_is_named(gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match=r"crossjem_pl\[peft\]"):
-        RankingGPT(gpt, lora_rank=2, **LIMITS)
 
 
 def test_lora_trains_its_matrices_only_or_asks_for_peft(gpt: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, Ranker, check_choice, init_arguments, item_mask, register, tensors
+from crossjem_pl.rankers.base import Batch, Ranker, check_choice, init_arguments, item_mask, register
 
 __all__ = ["BM25", "BM25Method", "WordBatch", "Words"]
 
@@ -186,14 +186,10 @@ class BM25(Ranker):
             item_mask=mask,
             truncated_items=0,
             truncated_queries=0,
-            **tensors(
-                {
-                    "term_id": term_id,
-                    "term_count": term_count,
-                    "item_count": item_count,
-                    "item_words": item_words,
-                }
-            ),
+            term_id=torch.from_numpy(term_id),
+            term_count=torch.from_numpy(term_count),
+            item_count=torch.from_numpy(item_count),
+            item_words=torch.from_numpy(item_words),
         )
 
     def forward(self, batch: WordBatch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rankers of pairs and of packed lists as ONNX graphs, for lists of other sizes than those traced."""
+"""Rankers in bfloat16 (under autocast, and with bfloat16 weights), and as ONNX graphs for lists of other sizes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,27 @@ from crossjem_pl.inference.export.write import export_ranker
 from tests.conftest import example_lists
 from tests.rankers.cases import CASES
 
-pytest.importorskip("onnxruntime")
+NAMES = ("meb", "rankinggpt", "rankt5", "rankt5-encoder", "monot5", "setencoder", "sharedquery")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*NAMES, "sharedquery-linear-restart"])
+def test_bfloat16_gives_float32_scores_close_to_the_exact(name: str, tiny_models_folder: Path) -> None:
+    torch.manual_seed(0)
+    ranker = CASES[name](tiny_models_folder).eval()
+    batch = ranker.collate(example_lists(3))
+    exact = ranker(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = ranker(batch)
+    for scores in (mixed, ranker.bfloat16()(batch)):
+        assert scores.dtype == torch.float32
+        torch.testing.assert_close(scores, exact, rtol=0.1, atol=0.1)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["sharedquery", "setencoder", "rankt5", "rankinggpt"])
 def test_an_exported_ranker_scores_the_same(name: str, tiny_models_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
     ranker = CASES[name](tiny_models_folder).eval()
     export_ranker(ranker, tmp_path / name)
