@@ -90,10 +90,7 @@ class RankingList:
     ) -> list[RankingList]:
         """Lists of a pandas frame with a row for each (query, item), see `PairGroups`.
 
-        Args:
-            frame: the frame.
-            query, item: columns of the texts.
-            label, score, query_id, item_id: columns that are used where the frame has them.
+        The arguments name columns: those of the texts have to be there, the others are used where they are.
 
         Raises:
             ValueError: names the row, counted from 1, and the field; or the column that is missing.
@@ -201,13 +198,9 @@ class PairGroups:
         query_id: str | int | None = None,
         item_id: str | int | None = None,
     ) -> bool:
-        """Takes one pair; whether it is the first of its query.
+        """Takes one pair; whether it is the first of its query. `where` is its place for messages: "a.csv, line 3".
 
-        Args:
-            where: the place of the pair, for messages: "pairs.csv, line 3".
-            query, item: the texts.
-            label, score: finite numbers, or None in all pairs of the query.
-            query_id, item_id: identifiers, or None for those made from the texts.
+        Label and score are finite numbers, or None in all pairs of the query; ids of None are made from the texts.
 
         Raises:
             ValueError: names the place and the field: a query id with another text than before, or a pair that was

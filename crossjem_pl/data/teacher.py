@@ -76,8 +76,7 @@ def join_scores(lists: Sequence[RankingList], path: Path, allow_missing: bool = 
     """The lists with the teacher's scores, joined by (query_id, item_id).
 
     Args:
-        lists: the lists.
-        path: Parquet file of `query_id, item_id, score`.
+        lists, path: ranking lists, and a Parquet file of `query_id, item_id, score`.
         allow_missing: leave out items whose score is missing or not finite, and lists left with none; how many is
             logged.
 

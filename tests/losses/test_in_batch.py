@@ -149,11 +149,9 @@ def test_wrong_inputs_are_named() -> None:
 def split(batch: Batch, boundary: int, sizes: tuple[int, ...]) -> list[Batch]:
     """The lists before and from `boundary`, each part cut to its own longest list."""
     parts = []
-    for rows, widest in (
-        (slice(0, boundary), max(sizes[:boundary])),
-        (slice(boundary, None), max(sizes[boundary:])),
-    ):
+    for rows in (slice(0, boundary), slice(boundary, None)):
         part = {k: v[rows] for k, v in batch.items()}
+        widest = max(sizes[rows])
         parts.append({k: v if k.startswith("query") else v[:, :widest].clone() for k, v in part.items()})
     return parts
 
