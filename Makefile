@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test docs lint clean
+.PHONY: help setup quickstart test test-clients docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -30,6 +30,13 @@ test: $(READY) ## all tests, and the examples in docstrings
 
 docs: $(READY) ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict
+
+# Public rerank clients, whose requirements are not ours, against a live server.
+CLIENTS ?= /tmp/crossjem-clients
+test-clients: $(READY) ## cohere, LangChain, LlamaIndex, Haystack, litellm and rerankers against the server
+	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r tests/serving/clients.txt
+	CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/pytest tests/serving/test_clients.py
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

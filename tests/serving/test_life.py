@@ -1,0 +1,157 @@
+"""Workers that die, reload and end under load; clients that are slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from crossjem_pl.cli import main
+from crossjem_pl.serving import ServingOptions
+from tests.serving.conftest import start
+
+BODY = {"query": "red shoe", "documents": ["blue shoes near me", "cat food", "red running shoe"] * 10}
+
+
+class Process:
+    """`crossjem serve` with its log."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "crossjem_pl", "serve", *arguments, "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+        self.until(lambda: bool(self.lines))
+        self.url = self.lines[0].split()[-1]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 90) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "".join(self.lines[-30:])
+            time.sleep(0.05)
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        found = [json.loads(line) for line in self.lines if line.startswith("{")]
+        return [event for event in found if event["event"] == name]
+
+    def workers(self) -> list[int]:
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        names = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in text.split()}
+        return [pid for pid, name in names.items() if b"spawn_main" in name]
+
+
+class Load:
+    """Threads that send requests, each after the last one's answer, on new connections."""
+
+    def __init__(self, url: str, clients: int = 6) -> None:
+        self.results: Counter[str] = Counter()
+        self._url, self._stop = url, threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        while not self._stop.is_set():
+            try:
+                answer = httpx.post(f"{self._url}/v2/rerank", json=BODY, timeout=60)
+                result = str(answer.status_code)
+                if result == "200" and len(answer.json()["results"]) != len(BODY["documents"]):
+                    result = "wrong"
+            except httpx.HTTPError as error:
+                result = type(error).__name__
+            self.results[result] += 1
+            if result == "ConnectError":
+                time.sleep(0.02)
+
+    def end(self) -> Counter[str]:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(70)
+        return self.results
+
+
+@pytest.fixture(scope="module")
+def served(model_folder: Path) -> Iterator[Process]:
+    process = Process(str(model_folder), "--workers", "2")
+    yield process
+    process.process.kill()
+
+
+@pytest.mark.slow
+def test_workers_are_restarted_reloaded_and_drained_under_load(served: Process) -> None:
+    with httpx.Client(base_url=served.url, timeout=60) as client:
+        served.until(lambda: client.get("/ready").status_code == 200)
+        served.until(lambda: len(served.events("loaded")) == 2)
+        assert len(served.workers()) == 2
+
+        load = Load(served.url)
+        time.sleep(1)
+        before = load.results["200"]
+        os.kill(served.workers()[0], signal.SIGKILL)
+        served.until(lambda: len(served.events("loaded")) == 3 and len(served.workers()) == 2)
+        results = load.end()
+        # what the dead one was answering is lost, at most one request of each client
+        assert set(results) <= {"200", "RemoteProtocolError", "ReadError"}
+        assert sum(results.values()) - results["200"] <= 6
+        assert results["200"] > before
+
+        load = Load(served.url)
+        served.process.send_signal(signal.SIGHUP)
+        served.until(lambda: len(served.events("loaded")) == 5)
+        time.sleep(0.5)
+        assert set(load.end()) == {"200"}
+        assert 'te_request_count{method="/v2/rerank"}' in client.get("/metrics").text
+
+    load = Load(served.url)
+    time.sleep(0.5)
+    served.process.terminate()
+    assert served.process.wait(90) == 0
+    results = load.end()
+    assert set(results) <= {"200", "503", "ConnectError", "RemoteProtocolError", "ReadError"}
+    ends = served.events("stopped")
+    assert len(ends) == 2
+    assert all(end["accepted"] == end["answered"] for end in ends)
+    assert not served.events("failed")
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = Process(str(tmp_path / "nothing"))
+    assert process.process.wait(60) == 2
+    process.until(lambda: any("error:" in line for line in process.lines))
+    assert main(["serve", "model", "--api-key-env", "NO_SUCH_KEY"]) == 2
+    assert "NO_SUCH_KEY" in capsys.readouterr().err
+    assert main(["serve", "model", "--max-queue", "0"]) == 2
+
+
+def test_slow_clients_hold_nobody_up(model_folder: Path) -> None:
+    for live in start(ServingOptions(str(model_folder), body_timeout=0.5)):
+        host, port = live.url.removeprefix("http://").split(":")
+        head = b"POST /v2/rerank HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
+        halves = [socket.create_connection((host, int(port)), timeout=10) for _ in range(20)]
+        for number, half in enumerate(halves):
+            half.sendall(head[: 30 if number % 2 else None] + b'{"query": "r' * (1 - number % 2))
+        assert live.post("/v2/rerank", BODY).status_code == 200
+        for half in halves[::2]:
+            assert b" 408 " in half.recv(1000).split(b"\r\n")[0]
+        for half in halves:
+            half.close()
+        assert live.post("/v2/rerank", BODY).status_code == 200
+        assert live.service.in_flight == 0
