@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,8 +19,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from crossjem_pl.cli import main
+from crossjem_pl.cli import main, serve
 from crossjem_pl.serving import ServingOptions
+from tests.conftest import root
 from tests.serving.conftest import start
 
 BODY = {"query": "red shoe", "documents": ["blue shoes near me", "cat food", "red running shoe"] * 10}
@@ -155,3 +158,17 @@ def test_slow_clients_hold_nobody_up(model_folder: Path) -> None:
             half.close()
         assert live.post("/v2/rerank", BODY).status_code == 200
         assert live.service.in_flight == 0
+
+
+def test_the_commands_of_deploy_are_understood() -> None:
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    unit = (root() / "deploy" / "crossjem.service").read_text()
+    (command,) = re.findall(r"^ExecStart=\S+ serve (.+)$", unit, re.M)
+    assert parser.parse_args(command.split()).api_key_env == "CROSSJEM_KEY"
+    image = (root() / "deploy" / "Dockerfile").read_text()
+    (arguments,) = re.findall(r"^CMD (\[.+\])$", image, re.M)
+    assert parser.parse_args(json.loads(arguments)).host == "0.0.0.0"
+    assert "USER 10001" in image
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", image, re.M):
+        assert all((root() / name).exists() for name in copied.split())
