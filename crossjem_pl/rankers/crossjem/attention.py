@@ -71,26 +71,28 @@ class ItemSideLayers(nn.ModuleList):
         same = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN)
         seen = torch.cat([of_query[:, None, :].expand(-1, same.shape[1], -1), same], dim=2)
         passes, width = joint.shape[:2]
-        columns = torch.arange(context_mask.numel(), device=joint.device).unflatten(0, context_mask.shape)
-        in_joint = torch.arange(passes, device=joint.device)[:, None] * width
-        in_joint = in_joint + torch.arange(context_mask.shape[1], device=joint.device)
+        apart = torch.arange(context_mask.numel(), device=joint.device).unflatten(0, context_mask.shape)
+        columns = torch.arange(passes, device=joint.device)[:, None] * width
+        columns = columns + torch.arange(context_mask.shape[1], device=joint.device)
+        states, rows = joint.flatten(0, 1), entry_token[group_token]
+        enter: Callable[[Tensor], Tensor] | None = None
+        if entry_place is not None and entry_shared is not None:
+            states = torch.cat([states, table.to(joint.dtype)])
+            in_joint = columns.flatten()
+            columns, rows = apart, apart.numel() + group_token
 
-        def enter(values: Tensor) -> Tensor:
-            """What the contexts and the entries have of values [P * S + places, ...] that are linear in the states."""
-            entries = F.embedding(entry_token, values)
-            if entry_place is not None and entry_shared is not None:
+            def entered(values: Tensor) -> Tensor:
+                """What the contexts and the entries have of values [P * S + places, ...], linear in the states."""
                 places = values[passes * width :]
-                entries = entries + (F.embedding(entry_place, places) - F.embedding(entry_shared, places))
-            return torch.cat([F.embedding(in_joint.flatten(), values), entries])
+                shift = F.embedding(entry_place, places) - F.embedding(entry_shared, places)
+                return torch.cat([F.embedding(in_joint, values), F.embedding(entry_token, values) + shift])
 
-        states = torch.cat([joint.flatten(0, 1), table.to(joint.dtype)])
-        rows = columns.numel() + group_token
-        for number, layer in enumerate(self):
+            enter = entered
+        for layer in self:
             keys = torch.cat([columns[group_pass], rows], dim=1)
-            states = _run(
-                layer, states, enter if number == 0 else None, columns, of_context, rows, keys, seen
-            )
-            rows = columns.numel() + torch.arange(rows.numel(), device=rows.device).unflatten(0, rows.shape)
+            states = _run(layer, states, enter, columns, of_context, rows, keys, seen)
+            enter, columns = None, apart
+            rows = apart.numel() + torch.arange(rows.numel(), device=rows.device).unflatten(0, rows.shape)
         return states
 
 
@@ -140,9 +142,8 @@ def _run(
     """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width].
 
     Args:
-        states: [n, width]; the first P * Q are the contexts'. For the first layer what `enter` makes them from, so
-            that copies of one token are projected once.
-        enter: see above; None for the other layers.
+        states: [n, width].
+        enter: makes the states, their queries, keys and values from fewer, so that these are projected once; or None.
         columns: int64 [P, Q], rows of `states`.
         of_context: float32 [P, Q], what is added to the logits of a context on itself.
         rows: int64 [G, W], rows of `states` of the items' tokens.
