@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -243,47 +243,42 @@ class Registry(Mapping[str, type[Ranker]]):
 
     def __getitem__(self, name: str) -> type[Ranker]:
         if name not in self._imported:
-            import_module(_sources().rankers[name])
+            import_module(_modules(_REGISTERED)[name])
         return self._imported[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._imported or name in _sources().rankers
+        return name in self._imported or name in _modules(_REGISTERED)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*_sources().rankers, *self._imported}))
+        return iter(sorted({*_modules(_REGISTERED), *self._imported}))
 
     def __len__(self) -> int:
-        return len({*_sources().rankers, *self._imported})
+        return sum(1 for _ in self)
 
     def enter(self, cls: type[Ranker]) -> None:
         known = self._imported.get(cls.name)
-        module = known.__module__ if known else _sources().rankers.get(cls.name, cls.__module__)
+        module = known.__module__ if known else _modules(_REGISTERED).get(cls.name, cls.__module__)
         if module != cls.__module__:
             raise ValueError(f"two rankers are named {cls.name!r}: {module} and {cls.__module__}")
         self._imported[cls.name] = cls
 
 
-class _Sources(NamedTuple):
-    """What the files of the ranker packages define: module by name of the ranker, and by name of any public class."""
-
-    rankers: dict[str, str]
-    classes: dict[str, str]
+_REGISTERED = r'^@register\nclass .*?^    name = "([\w-]+)"'
 
 
 @cache
-def _sources() -> _Sources:
-    found = _Sources({}, {})
+def _modules(pattern: str) -> dict[str, str]:
+    """Modules of the ranker packages by the names that `pattern` finds in their text; none is imported."""
+    modules: dict[str, str] = {}
     for path in sorted(Path(__file__).parent.glob("*/*.py")):
-        module, text = f"{__package__}.{path.parent.name}.{path.stem}", path.read_text(encoding="utf-8")
-        found.classes.update(dict.fromkeys(re.findall(r"^class ([A-Z]\w*)", text, re.M), module))
-        names = re.findall(r'^@register\nclass .*?^    name = "([\w-]+)"', text, re.M | re.S)
-        found.rankers.update(dict.fromkeys(names, module))
-    return found
+        names = re.findall(pattern, path.read_text(encoding="utf-8"), re.M | re.S)
+        modules.update(dict.fromkeys(names, f"{__package__}.{path.parent.name}.{path.stem}"))
+    return modules
 
 
 def public_classes() -> dict[str, str]:
     """Module of every public class of the ranker packages by the class's name, without importing one."""
-    return _sources().classes
+    return _modules(r"^class ([A-Z]\w*)")
 
 
 RANKERS = Registry()

@@ -24,6 +24,8 @@ from crossjem_pl.rankers.neural import Side
 
 __all__ = ["ColBERT", "max_sim"]
 
+_STANFORD = "HF_ColBERT"
+
 
 @register
 class ColBERT(DecoupledRanker, PublicFolders):
@@ -114,7 +116,9 @@ class ColBERT(DecoupledRanker, PublicFolders):
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
-        return _is_stanford(config) or _is_pylate(folder)
+        written = read_json(folder / "config_sentence_transformers.json").get("model_type")
+        pylate = written == "ColBERT" and [kind for kind, _ in module_kinds(folder)][:1] == ["Transformer"]
+        return _STANFORD in (config.get("architectures") or []) or pylate
 
     @classmethod
     def from_public(cls, folder: Path) -> Self:
@@ -126,7 +130,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
         Raises:
             ValueError: for a setting that is not read or weights that are not safetensors; names the file.
         """
-        if _is_stanford(read_json(folder / "config.json")):
+        if _STANFORD in (read_json(folder / "config.json").get("architectures") or []):
             return cls._from_stanford(folder)
         return cls._from_pylate(folder)
 
@@ -186,31 +190,15 @@ class ColBERT(DecoupledRanker, PublicFolders):
 
 
 def max_sim(queries: Tensor, query_mask: Tensor, items: Tensor, item_mask: Tensor) -> Tensor:
-    """sum over a query's vectors of the best inner product with a vector of the item.
+    """Scores [lists, items]: the sum over a query's vectors of the best inner product with a vector of the item.
 
-    Args:
-        queries: floating point [lists, query tokens, width].
-        query_mask: bool [lists, query tokens].
-        items: floating point [lists, items, item tokens, width].
-        item_mask: bool [lists, items, item tokens]; each item has a token.
-
-    Returns:
-        [lists, items].
+    `queries` [lists, query tokens, width] and `items` [lists, items, item tokens, width] are floating point, the
+    masks bool without the last axis; each item has a token.
     """
     lists, count, tokens, _ = items.shape
     similarity = torch.bmm(items.flatten(1, 2), queries.transpose(1, 2)).view(lists, count, tokens, -1)
     best = similarity.masked_fill(~item_mask[:, :, :, None], -torch.inf).amax(dim=2)
     return (best * query_mask[:, None, :]).sum(dim=-1)
-
-
-def _is_stanford(config: dict[str, Any]) -> bool:
-    return "HF_ColBERT" in (config.get("architectures") or [])
-
-
-def _is_pylate(folder: Path) -> bool:
-    kinds = [kind for kind, _ in module_kinds(folder)]
-    written = read_json(folder / "config_sentence_transformers.json").get("model_type")
-    return kinds[:1] == ["Transformer"] and written == "ColBERT"
 
 
 def _marker(tokenizer: PreTrainedTokenizerBase, marker: str | None) -> tuple[int, ...]:

@@ -44,9 +44,8 @@ class TwinBERT(DualRanker):
     regression. Crossing "residual": see `ResidualCrossing`. u and v are the pooled vectors of `[CLS] text
     [SEP]`.
 
-    Word pieces take the place of the paper's hashed letter triples. Relations: with "cosine" it is DPR with
-    `shared`, `normalize` and a learned scale; the paper distils it from a cross-encoder on pairs, here any
-    loss will do.
+    Word pieces take the place of the paper's hashed letter triples. The paper distils it from a cross-encoder on
+    pairs, here any loss will do.
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.

@@ -142,10 +142,7 @@ class PackedEncoder(nn.Module):
     def __init__(self, name: str, options: EncoderOptions) -> None:
         super().__init__()
         if options.get("attn_implementation") is not None:
-            raise ValueError(
-                f"attn_implementation={options['attn_implementation']!r} is given, but this ranker brings "
-                "its own attention"
-            )
+            raise ValueError("attn_implementation is given, but this ranker brings its own attention")
         self.model = load_encoder(name, options)
         family = self.model.config.model_type  # type: ignore[union-attr]
         if family not in _FAMILIES:
