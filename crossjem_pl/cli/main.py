@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "main", "quiet_libraries"]
 TRAINING = {
     "fit": "train a ranker (-c FILE or a packaged experiment, repeatable; later ones win)",
     "validate": "evaluate on the validation lists",
-    "test": "evaluate on the test lists (the validation lists if there are none)",
+    "test": "evaluate: MODEL LISTS, or -c with the test lists (the validation lists if there are none)",
     "predict": "score lists and write a TREC run",
 }
 COMMANDS = {
@@ -58,7 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     quiet_libraries()
     try:
-        if args and args[0] in TRAINING:
+        if args[:1] == ["test"] and len(args) > 1 and not args[1].startswith("-"):
+            from crossjem_pl.cli.testing import run_test
+
+            run_test(args[1:])
+        elif args and args[0] in TRAINING:
             from crossjem_pl.cli.training import run_training
 
             run_training(args)
@@ -91,7 +95,11 @@ def _run_command(args: list[str]) -> None:
         sub = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == chosen:  # the other commands' modules need not be imported
             _module(name).add_arguments(sub)
-    parsed = parser.parse_args(args)
+    parsed, rest = parser.parse_known_args(args)
+    if rest and ("texts" not in parsed or any(text.startswith("-") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # argparse takes the texts before an option, and leaves those behind it
+        parsed.texts += rest
     _module(parsed.command).run(parsed)
 
 

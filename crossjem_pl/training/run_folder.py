@@ -93,7 +93,7 @@ class RunFolder(Callback):
             else ""
         )
         print(f"The model is in {root / 'model'}{score}.")
-        print(f"Evaluate it: crossjem test -c {root / 'config.yaml'} --model.weights {root / 'model'}")
+        print(f"Evaluate it: crossjem test {root / 'model'} LISTS")
         print(f"Use it:      crossjem rank {root / 'model'} QUERY ITEM ITEM ...", flush=True)
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:

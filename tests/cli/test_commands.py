@@ -80,7 +80,9 @@ def test_rank_needs_no_trained_model(model: list[str], capsys: pytest.CaptureFix
     rows = json.loads(capsys.readouterr().out)["items"]
     assert [row["index"] for row in rows] == [1, 0]
     assert [row["score"] for row in rows] == pytest.approx([0.7138, 0.1299], abs=1e-4), "cosines"
-    assert main(["rank", *model, *texts]) == 0
+    assert main(["rank", *model, texts[0], "--top-k", "2", *texts[1:]]) == 0, (
+        "options may stand between texts"
+    )
     assert ("not trained on your lists" in capsys.readouterr().out) is (not model)
 
 
@@ -102,6 +104,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     [
         (["rank", "MODEL", "red shoes"], "no items"),
         (["rank", "MODEL"], "no items"),
+        (["rank", "runs/none/model", "--explain", "red shoes", "boots"], "--model"),
         (["rank", "runs/none/model", "red shoes", "boots"], "--model"),
         (["rank", "MODEL", " ", "boots"], "query"),
         (["rank", "MODEL", "red shoes", "boots", " "], "position 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,29 @@ def test_monitored_metrics_are_those_of_ir_measures(project: Path) -> None:
 
 def test_the_exported_model_gives_the_scores_of_the_run(project: Path) -> None:
     assert_model_gave_the_run(project, project / "run")
+
+
+def test_a_model_is_tested_without_a_configuration(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lists = str(project / "val.jsonl.gz")
+    model = shutil.copytree(project / "run", tmp_path / "run") / "model"
+    trained = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert main(["test", str(model), lists, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["metrics"]["RR@10"] == pytest.approx(trained["split_metrics"]["val"]["RR@10"], abs=5e-5)
+    assert found["run"] == str(tmp_path / "run"), "beside the training"
+    after = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert after["split_metrics"].pop("test")["RR@10"] == pytest.approx(found["metrics"]["RR@10"], abs=5e-5)
+    assert after == trained
+    assert main(["test", "bm25", lists]) == 0
+    assert "runs/test/bm25" in capsys.readouterr().out
+    assert main(["compare", "runs/test/bm25", "run", "--split", "test"]) == 0
+    unlabelled = tmp_path / "bare.jsonl"
+    unlabelled.write_text('{"query": "red", "items": ["blue", "shoes"]}\n')
+    assert main(["test", str(model), str(unlabelled), "--out", "bare"]) == 2
+    assert "no labels" in capsys.readouterr().err
 
 
 def test_averaged_weights_are_what_is_validated_and_exported(project: Path, tmp_path: Path) -> None:

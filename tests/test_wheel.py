@@ -1,0 +1,76 @@
+"""The wheel in an environment of its own: the script of docs/start.md, from another folder, without the clone."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from crossjem_pl.data.simulator import simulate
+from tests.conftest import root
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    done = subprocess.run(
+        [*pip, "--no-build-isolation", "--wheel-dir", str(folder), str(root())],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_the_experiments_and_its_types(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    experiments = {
+        f"crossjem_pl/{path.relative_to(root())}" for path in (root() / "experiments").rglob("*.yaml")
+    }
+    assert experiments | {"crossjem_pl/py.typed"} <= names
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+
+
+@pytest.mark.slow
+def test_the_script_of_the_first_minute_runs(wheel: Path, tmp_path: Path) -> None:
+    """Its libraries are this environment's; the package is the wheel's."""
+    environment, work = tmp_path / "environment", tmp_path / "work"
+    venv.create(environment)
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    work.mkdir()
+    with (work / "pairs.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("query", "item", "label"))
+        for one in simulate(200, 8):
+            rows.writerows((one.query, *pair) for pair in zip(one.items, one.labels or (), strict=True))
+    (script,) = re.findall(r"^```bash\n(.*?)^```", (root() / "docs" / "start.md").read_text(), re.S | re.M)
+    install, *commands = script.splitlines()
+    assert install.startswith("pip install")
+    assert len(commands) < 10
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables["PATH"] = f"{environment / 'bin'}{os.pathsep}{variables['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", "\n".join(commands)], cwd=work, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for printed in ("trail shoes on sale", "The model is in", "RR@10", "(baseline)", "contributions"):
+        assert printed in done.stdout
+    assert str(root()) not in done.stderr, "no file of the clone is read"
+    where = [str(python), "-c", "import crossjem_pl; print(crossjem_pl.__file__)"]
+    found = subprocess.run(where, cwd=work, env=variables, capture_output=True, text=True).stdout
+    assert found.startswith(str(environment))
