@@ -85,7 +85,7 @@ def run(command: list[str], project: Path) -> None:
         served.terminate()
         assert served.wait(30) == 0, command
         return
-    if arguments[0] in ("fit", "validate", "test", "predict"):
+    if arguments[0] in ("fit", "validate", "test", "predict") and arguments[1].startswith("-"):
         options = SMALL if arguments[0] == "fit" else [o for o in SMALL if "max_steps" not in o]
         arguments = [*arguments, *options, "--trainer.precision=32-true"]
     if arguments[0] == "blend":
