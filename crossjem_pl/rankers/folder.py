@@ -149,7 +149,7 @@ def _form(init_args: dict[str, Any]) -> dict[str, Any]:
     def kept(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in pairs if not _FREE.fullmatch(key)}
 
-    return json.loads(json.dumps(init_args), object_pairs_hook=kept)  # type: ignore[no-any-return]
+    return json.loads(json.dumps(init_args), object_pairs_hook=kept)
 
 
 def read_json(path: Path) -> Any:

@@ -61,7 +61,7 @@ class ExportedRanker(Ranker):
     @property
     def shell(self) -> Ranker:
         """The exported ranker without weights: its tokenisation and passes."""
-        return self._collate.__self__  # type: ignore[attr-defined,no-any-return]
+        return self._collate.__self__  # type: ignore[attr-defined]
 
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         return self._collate(lists)
