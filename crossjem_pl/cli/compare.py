@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_arguments(parser)
     parser.add_argument("--metrics", nargs="+", default=["RR@10", "AP@10"], metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR")
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object per system instead of a table"
+    )
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +56,9 @@ def run_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     comparison = compare(names=args.metrics, out=args.out, **run_options(args))
+    if args.json:
+        print(comparison.to_frame().to_json(orient="records"))
+        return
     table = Table(title=comparison.lists, title_justify="left")
     found = results_table(comparison)
     for column in found.columns:

@@ -40,15 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="also write metrics.json and metrics.md (and clicks.json)"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
 
 def run(args: argparse.Namespace) -> None:
     scores = read_run(args.run)
     evaluation = evaluate_run(scores, read_qrels(args.qrels), args.metrics, relevant_from=args.relevant_from)
     clicks = None if args.clicks is None else click_metrics(scores, read_lists(args.clicks), args.shown)
-    print(evaluation.to_markdown())
-    if clicks is not None:
-        print(clicks.to_markdown())
+    if args.json:
+        more = {} if clicks is None else {"clicks": clicks.to_dict()}
+        print(json.dumps({**evaluation.to_dict(), **more}, ensure_ascii=False))
+    else:
+        print(evaluation.to_markdown())
+        if clicks is not None:
+            print(clicks.to_markdown())
     if args.out is not None:
         evaluation.write(args.out)
         if clicks is not None:

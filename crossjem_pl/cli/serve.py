@@ -10,7 +10,12 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="model folder, hub repository or exported model")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        default="packaged:all-MiniLM-L6-v2",
+        help="model folder, hub repository or exported model (default: the packaged sentence encoder)",
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
     )

@@ -148,11 +148,16 @@ def test_convert_evaluate_and_compare(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert "| RR@10 | 1.0000 |" in capsys.readouterr().out
     assert (tmp_path / "m" / "metrics.json").exists()
+    assert main(["evaluate", str(tmp_path / "a.trec"), str(tmp_path / "qrels"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["means"]["RR@10"] == 1.0
     runs = [str(tmp_path / "a.trec"), str(tmp_path / "b.trec")]
     out = ["--qrels", str(tmp_path / "qrels"), "--out", str(tmp_path / "comparison")]
     assert main(["compare", *runs, *out]) == 0
     for suffix in ("md", "csv", "html"):
         assert (tmp_path / "comparison" / f"compare.{suffix}").stat().st_size > 100
+    capsys.readouterr()
+    assert main(["compare", *runs, *out, "--json"]) == 0
+    assert [row["RR@10"] for row in json.loads(capsys.readouterr().out)] == [1.0, 1.0]
 
 
 def test_teach_goes_on_where_it_stopped_and_shares_the_work(model: str, tmp_path: Path) -> None:
