@@ -39,6 +39,7 @@ PACKAGED = "packaged:all-MiniLM-L6-v2"
 T5_FAMILIES = ("t5", "mt5", "umt5")
 
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 _verified: set[Path] = set()
 _ITEM_SIDE = re.compile(r"(?:item_side_layers|split_layers\.layers)\.(\d+)\.(.*)")
 
@@ -93,8 +94,11 @@ def load_tokenizer(name: str, cls_and_sep: bool = True) -> PreTrainedTokenizerBa
 
     Raises:
         OSError: if there is no such folder and the hub cannot be reached; says what to put where.
-        ValueError: if the tokenizer has no classification or separator token.
+        ValueError: if the folder has no tokenizer, or the tokenizer no classification or separator token.
     """
+    folder = Path(resolve(name))
+    if folder.is_dir() and not any((folder / file).exists() for file in _TOKENIZER_FILES):
+        raise ValueError(f"{folder / 'tokenizer.json'} is missing, and there is no other file of a tokenizer")
     with _missing_model(name):
         tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True)
     if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):

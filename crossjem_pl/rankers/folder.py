@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig
@@ -89,7 +90,8 @@ def load_ranker(name: str) -> Ranker:
 
     Raises:
         FileNotFoundError: if there is no such folder and the hub cannot be reached; says what to do.
-        ValueError: if no ranker reads the folder, its ranker is unknown, or a newer version wrote it.
+        ValueError: if no ranker reads the folder, its ranker is unknown, its weights are damaged, or a newer
+            version wrote it.
     """
     folder = local_folder(name)
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
@@ -106,11 +108,12 @@ def load_ranker(name: str) -> Ranker:
         )
     stored = config[_KEY]
     ranker = _ranker_class(folder / "config.json", stored).from_folder(str(folder), stored["init_args"])
-    return _load(
-        ranker,
-        load_file(folder / "model.safetensors"),
-        f"{folder / 'model.safetensors'} does not fit its config.json",
-    )
+    path = folder / "model.safetensors"
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or cut short: {error}") from None
+    return _load(ranker, weights, f"{path} does not fit its config.json")
 
 
 def copy_weights(name: str, ranker: Ranker) -> None:

@@ -164,6 +164,17 @@ def test_missing_weights(saved: Path) -> None:
         load_ranker(str(saved))
 
 
+def test_damaged_weights_and_a_missing_tokenizer_are_named(saved: Path) -> None:
+    whole = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").write_bytes(whole[:-100])
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or cut short"):
+        load_ranker(str(saved))
+    (saved / "model.safetensors").write_bytes(whole)
+    (saved / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"tokenizer\.json is missing"):
+        load_ranker(str(saved))
+
+
 def test_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
