@@ -47,6 +47,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
+        split_special_tokens=True,  # as `load_tokenizer` sets it
     )
 
 

@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from crossjem_pl.files import read_json
 from crossjem_pl.hashing import file_sha256
 
 __all__ = [
@@ -89,8 +90,12 @@ def resolve(name: str) -> str:
     return str(folder)
 
 
-def load_tokenizer(name: str, cls_and_sep: bool = True) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) -> PreTrainedTokenizerBase:
     """The fast tokenizer of `name`, with [CLS] and [SEP] unless `cls_and_sep` is False (T5's has neither).
+
+    A special token that a text spells out ("[SEP]") is text like any other: `split_special_tokens` is set, and saved
+    with the tokenizer. Only a ranker's folder that an earlier version wrote keeps the tokens that it was trained with,
+    unless `trained` is False: a new ranker begins from it.
 
     Raises:
         OSError: if there is no such folder and the hub cannot be reached; says what to put where.
@@ -101,9 +106,21 @@ def load_tokenizer(name: str, cls_and_sep: bool = True) -> PreTrainedTokenizerBa
         raise ValueError(f"{folder / 'tokenizer.json'} is missing, and there is no other file of a tokenizer")
     with _missing_model(name):
         tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True)
+    tokenizer.split_special_tokens = not (trained and _keeps_special_tokens(Path(resolve(name))))
+    tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
     if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
         raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
     return tokenizer
+
+
+def _keeps_special_tokens(folder: Path) -> bool:
+    """Whether `folder`, or the one that it is a part of, holds a ranker from before special tokens became text."""
+    if read_json(folder / "tokenizer_config.json").get("split_special_tokens"):
+        return False
+    ours = (path for path in (folder, folder.parent) if folder.is_dir())
+    return any(
+        (path / "export.json").exists() or "crossjem_pl" in read_json(path / "config.json") for path in ours
+    )
 
 
 def load_encoder(

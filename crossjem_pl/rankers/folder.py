@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 import crossjem_pl
+from crossjem_pl.files import read_json
 from crossjem_pl.rankers.base import RANKERS, Ranker
 from crossjem_pl.rankers.encoders import first_position, resolve
 
@@ -24,7 +25,6 @@ __all__ = [
     "length_limit",
     "load_ranker",
     "local_folder",
-    "read_json",
     "require_safetensors",
     "save_ranker",
 ]
@@ -153,20 +153,6 @@ def _form(init_args: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in pairs if not _FREE.fullmatch(key)}
 
     return json.loads(json.dumps(init_args), object_pairs_hook=kept)
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; an empty dict if there is none.
-
-    Raises:
-        ValueError: if it is not JSON, naming file and line.
-    """
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
 
 
 def require_safetensors(folder: Path) -> None:

@@ -60,7 +60,9 @@ class NeuralRanker(Ranker):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
             setattr(self, name, value)
-        self.tokenizer = ShortTextTokenizer(load_tokenizer(encoder, self.cls_and_sep))
+        self.tokenizer = ShortTextTokenizer(
+            load_tokenizer(encoder, self.cls_and_sep, trained=bool(init_args.get("random_init")))
+        )
 
     @classmethod
     def reads_token_ids(cls) -> bool:

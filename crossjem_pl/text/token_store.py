@@ -216,6 +216,8 @@ def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:
     """SHA-256 of all that decides the token ids of a text: normalisation, splitting, model and added tokens."""
     whole = json.loads(tokenizer.hf.backend_tokenizer.to_str())
     parts = {name: whole.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
+    if tokenizer.hf.split_special_tokens:  # stores of earlier versions may hold the special tokens of texts
+        parts["special_tokens"] = "text"
     return content_sha256(json.dumps(parts, sort_keys=True))
 
 

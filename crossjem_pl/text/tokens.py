@@ -34,7 +34,8 @@ class ShortTextTokenizer:
     `cache_size` is reached. The cache stays behind when the object is pickled into a worker process.
 
     Args:
-        tokenizer: a Hugging Face fast tokenizer.
+        tokenizer: a Hugging Face fast tokenizer. If its `split_special_tokens` is set, a special token that a text
+            spells out ("[SEP]") is encoded as text, and never becomes the special token's id.
         cache_size: how many texts to remember; 0 switches the cache off.
 
     Raises:
@@ -76,13 +77,28 @@ class ShortTextTokenizer:
             # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
             backend.no_padding()
             backend.no_truncation()
+            backend.encode_special_tokens = self.hf.split_special_tokens
             encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
-            fresh = {t: np.asarray(e.ids, dtype=np.int64) for t, e in zip(missing, encodings, strict=True)}
+            ids = [np.asarray(e.ids, dtype=np.int64) for e in encodings]
+            if self.hf.split_special_tokens:
+                self._replace_special(ids)
+            fresh = dict(zip(missing, ids, strict=True))
             if self.cache_size:
                 cache.update(fresh)
                 for oldest in list(islice(cache, max(len(cache) - self.cache_size, 0))):
                     del cache[oldest]
         return [fresh[text] if row is None else row for text, row in zip(texts, rows, strict=True)]
+
+    def _replace_special(self, rows: list[Ints]) -> None:
+        """Puts the unknown token (or nothing, where there is none) in place of special ones: some vocabularies hold
+        the special tokens as words too."""
+        hf = self.hf
+        unknown = None if hf.unk_token_id in (hf.bos_token_id, hf.eos_token_id) else hf.unk_token_id
+        special = [i for i in hf.all_special_ids if i != unknown]
+        flat = Ragged.from_rows(rows)
+        for i in np.unique(flat.row_of[np.isin(flat.values, special)]):
+            inside = np.isin(rows[i], special)
+            rows[i] = rows[i][~inside] if unknown is None else np.where(inside, unknown, rows[i])
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

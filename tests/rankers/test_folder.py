@@ -84,6 +84,24 @@ def test_public_tools_read_the_folder(saved: Path) -> None:
     assert load_encoder(str(saved), {"random_init": True}).config.num_hidden_layers == 1  # type: ignore[union-attr]
 
 
+def test_folders_of_earlier_versions_keep_the_special_tokens_of_texts(saved: Path, tmp_path: Path) -> None:
+    text = "[SEP] [SEP] [SEP]"
+
+    def special(folder: Path, **options: Any) -> int:
+        ranker: Any = load_ranker(str(folder)) if not options else CrossJEM(str(folder), **options)
+        save_ranker(ranker, tmp_path / "again")
+        rows = [one.tokenizer.ids([text])[0] for one in (ranker, load_ranker(str(tmp_path / "again")))]
+        assert rows[0].tolist() == rows[1].tolist()
+        return rows[0].tolist().count(ranker.tokenizer.hf.sep_token_id)
+
+    assert special(saved) == 0
+    settings = json.loads((saved / "tokenizer_config.json").read_text())
+    assert settings.pop("split_special_tokens") is True
+    (saved / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert special(saved) == 3
+    assert special(saved, max_union_tokens=64, **LIMITS) == 0, "a new ranker that begins from an old one"
+
+
 OWN_RANKER = """
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.sparse.bm25 import BM25

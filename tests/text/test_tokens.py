@@ -4,10 +4,12 @@ import pickle
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 from tests import tiny_models
 
@@ -119,3 +121,15 @@ def test_threads_share_a_full_cache() -> None:
         sys.setswitchinterval(interval)
     assert found == [encode(number) for number in range(64)]
     assert len(tokenizer._cache) == 50
+
+
+@pytest.mark.parametrize("family", ["bert", "t5", "gpt"])
+def test_special_tokens_in_a_text_are_text(family: str, tiny_models_folder: Path) -> None:
+    hf = load_tokenizer(str(tiny_models_folder / family), cls_and_sep=False)
+    special = [token for token in hf.all_special_tokens if token != hf.unk_token]
+    texts = [f"red {token} shoes" for token in special] + [" ".join([token] * 3) for token in special]
+    made = ShortTextTokenizer(hf, cache_size=0)
+    unknown = {hf.unk_token_id} - {hf.bos_token_id, hf.eos_token_id}
+    assert not (set(hf.all_special_ids) - unknown) & set(made.encode(texts, 99).tokens.values.tolist())
+    hf.split_special_tokens = False
+    assert set(hf.convert_tokens_to_ids(special)) <= set(made.encode(texts, 99).tokens.values.tolist())

@@ -75,7 +75,10 @@ class CoRALRanker(DualRanker):
         if query_layers is not None:
             query_options["layers"] = query_layers
         if query_encoder is not None:
-            self.tokenizers["query"] = ShortTextTokenizer(load_tokenizer(query_encoder, self.cls_and_sep))
+            words = load_tokenizer(
+                query_encoder, self.cls_and_sep, trained=bool(init_args.get("random_init"))
+            )
+            self.tokenizers["query"] = ShortTextTokenizer(words)
             self.formats["query"] = RowFormat.of(self.tokenizers["query"].hf)
         head: ProjectionSpec = {"bias": False}
         if dimension is not None:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from crossjem_pl.files import read_json
 from crossjem_pl.rankers.dual.towers import ACTIVATIONS, ProjectionSpec, prompt_length
 from crossjem_pl.rankers.dual.vectors import RowFormat
 from crossjem_pl.rankers.encoders import load_tokenizer
-from crossjem_pl.rankers.folder import length_limit, read_json, require_safetensors
+from crossjem_pl.rankers.folder import length_limit, require_safetensors
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = [
