@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for name in ("fastapi", "uvicorn", "prometheus_client"):
+    for name in ("fastapi", "uvicorn", "uvloop", "prometheus_client"):
         if find_spec(name) is None:
             raise ImportError(f"{name} is not installed: pip install 'crossjem_pl[serve]'")
     from crossjem_pl.serving import ServingOptions

@@ -195,7 +195,7 @@ def load_models(options: ServingOptions) -> dict[str, ServedModel]:
     for folder, names in ((options.model, options.model_names), (options.second, ())):
         if folder is not None:
             reranker = Reranker(folder, options.device, options.precision)  # type: ignore[arg-type]
-            named.append((names or (_name(folder),), reranker, store if folder == options.model else None))
+            named.append((names or (_name(folder),), reranker, None if named else store))
     named.append((("bm25",), Reranker(BM25(), "cpu"), None))
     models: dict[str, ServedModel] = {}
     for names, reranker, own_store in named:
@@ -209,5 +209,5 @@ def load_models(options: ServingOptions) -> dict[str, ServedModel]:
 
 def _name(folder: str) -> str:
     """The name of a folder as people read it: of `runs/shoes/model` it is "shoes"."""
-    path = Path(folder)
+    path = Path(folder.removeprefix("packaged:"))
     return path.parent.name if path.name in ("model", "best") and path.parent.name else path.name

@@ -135,6 +135,8 @@ def serve(options: ServingOptions) -> None:
         listener = stack.enter_context(
             socket.create_server((options.host, options.port), family=family, backlog=2048)
         )
+        # accepted sockets inherit it; asyncio does not set it here, and every answer would wait 40 ms for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if options.workers > 1:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crossjem-metrics-"))
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
@@ -162,8 +164,11 @@ def _run_worker(
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    import uvloop
+
     try:
-        asyncio.run(_answer(options, listener, pipe, ready, number))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_answer(options, listener, pipe, ready, number))
     except (OSError, ImportError, ValueError) as error:
         with contextlib.suppress(OSError):
             pipe.send(("failed", str(error)))

@@ -53,6 +53,7 @@ def start(options: ServingOptions) -> Iterator[Live]:
     service = Service(options)
     server = uvicorn.Server(uvicorn.Config(create_app(service), log_config=None, lifespan="off"))
     listener = socket.create_server((options.host, 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     async def live() -> None:
