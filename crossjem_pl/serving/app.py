@@ -35,6 +35,15 @@ _EXPLAINED = 200
 _REQUESTS = (schemas.RerankRequest, schemas.TextsRequest, schemas.ScoreRequest, schemas.RankRequest)
 
 
+@dataclass
+class Call:
+    """A request for scores: its id, its path and the JSON of its body once that is read."""
+
+    id: str
+    path: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class Service:
     """The state of a worker process.
@@ -87,18 +96,17 @@ class Service:
             start = time.perf_counter()
             loop = asyncio.get_running_loop()
             self.models = await loop.run_in_executor(self.threads, load_models, self.options)
+            model = self.find(None)
             seconds = round(time.perf_counter() - start, 2)
-            log_event("loaded", model=self.main.name, sha256=self.main.sha256, seconds=seconds)
+            log_event("loaded", model=model.name, sha256=model.sha256, seconds=seconds)
 
     def find(self, name: str | None) -> ServedModel:
-        """The model of a request.
+        """The model of a request that was accepted.
 
         Raises:
             ApiError: 404 for a name that is not served.
         """
-        main = self.main
-        if not name:
-            return main
+        name = name or next(iter(self.models))
         if name not in self.models:
             raise ApiError(404, f"model {name!r} is not served here; there are {', '.join(self.models)}")
         return self.models[name]
@@ -211,19 +219,17 @@ class Service:
         return Scored(scores, probabilities, prepared.truncated, prepared.tokens, characters, times)
 
     async def answer(
-        self, request: Request, work: Callable[[dict[str, Any], str], Awaitable[tuple[Any, Scored | None]]]
+        self, request: Request, work: Callable[[Service, Call], Awaitable[tuple[Any, Scored]]]
     ) -> Response:
         """The answer to a request for scores, an error in the shape of its API if there is one.
 
         Args:
             request: from which nothing has been read.
-            work: from the body's JSON and the request's id the answer's JSON and an account of the list.
+            work: the answer's JSON and an account of the list.
         """
         start = time.perf_counter()
-        path, request_id = request.url.path, _request_id(request)
-        headers = {"X-Request-Id": request_id}
-        told: dict[str, Any] = {"id": request_id, "route": path}
-        body: dict[str, Any] = {}
+        call = Call(_request_id(request), request.url.path)
+        headers, told = {"X-Request-Id": call.id}, {"id": call.id, "route": call.path}
         accepted = False
         try:
             self.check_key(request)
@@ -234,29 +240,24 @@ class Service:
             self.accepted += 1
             metrics.IN_FLIGHT.inc()
             seconds = self.seconds(request)
-            body = schemas.parse_json(await self.body(request))
-            found, scored = await self.until_given_up(request, work(body, request_id), seconds)
+            call.body = schemas.parse_json(await self.body(request))
+            found, scored = await self.until_given_up(request, work(self, call), seconds)
             status, content = 200, to_json(found)
-            if scored is not None:
-                headers |= _times(scored, time.perf_counter() - start, main.reranker.device.type)
-                told |= {
-                    "items": len(scored),
-                    "tokens": scored.tokens,
-                    "truncated": scored.truncated,
-                    **{f"{name}_ms": round(value, 2) for name, value in scored.milliseconds.items()},
-                }
+            headers |= _times(scored, time.perf_counter() - start, main.reranker.device.type)
+            told |= {"items": len(scored), "tokens": scored.tokens, "truncated": scored.truncated}
+            told |= {f"{name}_ms": round(value, 2) for name, value in scored.milliseconds.items()}
         except Exception as error:
-            known = _known(error, request_id)
-            status, content = known.status, to_json(schemas.error_body(known, _shape(path, body), request_id))
+            known = _known(error, call.id)
+            status, content = known.status, to_json(schemas.error_body(known, _shape(call), call.id))
             headers |= known.headers
         finally:
             if accepted:
                 self.answered += 1
                 metrics.IN_FLIGHT.dec()
         seconds = time.perf_counter() - start
-        metrics.observe_request(path, status, seconds)
+        metrics.observe_request(call.path, status, seconds)
         if self.options.log_texts:
-            told |= {name: body[name] for name in ("query", "queries", "text_1") if name in body}
+            told |= {name: call.body[name] for name in ("query", "queries", "text_1") if name in call.body}
         log_event("request", status=status, ms=round(1000 * seconds, 2), **told)
         return Response(content, status, headers, "application/json")
 
@@ -292,31 +293,18 @@ def create_app(service: Service) -> FastAPI:
     @post("/rerank", schemas.RerankRequest, schemas.TextsRequest)
     async def rerank(request: Request) -> Response:
         """Cohere v1 and v2, Jina and vLLM (`documents`); text-embeddings-inference (`texts`)."""
-
-        async def work(body: dict[str, Any], request_id: str) -> tuple[Any, Scored]:
-            if "texts" in body:
-                return await _texts(service, schemas.parse(schemas.TextsRequest, body))
-            path = request.url.path
-            return await _rerank(service, schemas.parse(schemas.RerankRequest, body), path, request_id)
-
-        return await service.answer(request, work)
+        return await service.answer(request, _rerank)
 
     @post("/v1/score", schemas.ScoreRequest)
     @post("/score", schemas.ScoreRequest)
     async def score(request: Request) -> Response:
         """vLLM."""
-        return await service.answer(
-            request,
-            lambda body, request_id: _score(service, schemas.parse(schemas.ScoreRequest, body), request_id),
-        )
+        return await service.answer(request, _score)
 
     @post("/v1/rank", schemas.RankRequest)
     async def rank(request: Request) -> Response:
         """This project's own: ids of a token store, thresholds, contributions of tokens."""
-        return await service.answer(
-            request,
-            lambda body, request_id: _rank(service, schemas.parse(schemas.RankRequest, body), request_id),
-        )
+        return await service.answer(request, _rank)
 
     @app.get("/", response_class=HTMLResponse)
     async def index() -> str:
@@ -343,22 +331,18 @@ def create_app(service: Service) -> FastAPI:
     async def models() -> Response:
         """The models, and what the page needs to know of them."""
         service.main  # noqa: B018  503 while loading
-        return _json(
+        rows = [
             {
-                "object": "list",
-                "data": [
-                    {
-                        "id": name,
-                        "object": "model",
-                        "owned_by": "crossjem_pl",
-                        "ranker": model.reranker.ranker.name,
-                        "explains": model.explains,
-                        "threshold": model.threshold,
-                    }
-                    for name, model in service.models.items()
-                ],
+                "id": name,
+                "object": "model",
+                "owned_by": "crossjem_pl",
+                "ranker": model.reranker.ranker.name,
+                "explains": model.explains,
+                "threshold": model.threshold,
             }
-        )
+            for name, model in service.models.items()
+        ]
+        return _json({"object": "list", "data": rows})
 
     @app.get("/metrics")
     async def metrics_() -> Response:
@@ -388,7 +372,8 @@ def create_app(service: Service) -> FastAPI:
         if isinstance(error, HTTPException):
             error = ApiError(error.status_code, str(error.detail), dict(error.headers or {}))
         assert isinstance(error, ApiError)
-        content = schemas.error_body(error, _shape(request.url.path, {}), _request_id(request))
+        call = Call(_request_id(request), request.url.path)
+        content = schemas.error_body(error, _shape(call), call.id)
         return Response(to_json(content), error.status, error.headers, "application/json")
 
     plain = app.openapi
@@ -405,28 +390,29 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-async def _rerank(
-    service: Service, request: schemas.RerankRequest, path: str, request_id: str
-) -> tuple[Any, Scored]:
-    model, texts = service.find(request.model), request.texts()
-    limit = request.max_tokens_per_doc
+async def _rerank(service: Service, call: Call) -> tuple[Any, Scored]:
+    if "texts" in call.body:
+        return await _texts(service, schemas.parse(schemas.TextsRequest, call.body))
+    request = schemas.parse(schemas.RerankRequest, call.body)
+    model, texts, limit = service.find(request.model), request.texts(), request.max_tokens_per_doc
     scored = await service.score(model, request.query, texts, "documents", max_item_tokens=limit)
     if request.return_documents is None:
-        request.return_documents = path == "/rerank"
-    api = "1" if path.startswith("/v1") else "2"
-    return schemas.rerank_answer(request, texts, scored, model.name, request_id, api), scored
+        request.return_documents = call.path == "/rerank"
+    api = "1" if call.path.startswith("/v1") else "2"
+    return schemas.rerank_answer(request, texts, scored, model.name, call.id, api), scored
 
 
 async def _texts(service: Service, request: schemas.TextsRequest) -> tuple[Any, Scored]:
     if request.truncation_direction.lower() == "left":
         raise ApiError(422, "truncation_direction: items are cut on the right only")
-    scored = await service.score(service.main, request.query, request.texts, "texts")
+    scored = await service.score(service.find(None), request.query, request.texts, "texts")
     if request.truncate is False and scored.truncated:
         raise ApiError(422, f"truncate: {scored.truncated} texts are longer than the model's limits")
     return schemas.texts_answer(request, scored), scored
 
 
-async def _score(service: Service, request: schemas.ScoreRequest, request_id: str) -> tuple[Any, Scored]:
+async def _score(service: Service, call: Call) -> tuple[Any, Scored]:
+    request = schemas.parse(schemas.ScoreRequest, call.body)
     model = service.find(request.model)
     queries, documents = request.pairs()
     service.check_count(documents, "documents")
@@ -444,22 +430,18 @@ async def _score(service: Service, request: schemas.ScoreRequest, request_id: st
         sum(each.characters for each in found),
         {name: max(each.milliseconds[name] for each in found) for name in found[0].milliseconds},
     )
-    return schemas.score_answer(whole, model.name, request_id), whole
+    return schemas.score_answer(whole, model.name, call.id), whole
 
 
-async def _rank(service: Service, request: schemas.RankRequest, request_id: str) -> tuple[Any, Scored]:
+async def _rank(service: Service, call: Call) -> tuple[Any, Scored]:
+    request = schemas.parse(schemas.RankRequest, call.body)
     model = service.find(request.model)
     texts, ids = request.texts()
     by_id = request.ids is not None
-    if request.explain and (by_id or not model.explains or len(texts) > _EXPLAINED):
-        reason = (
-            "needs texts, not ids"
-            if by_id
-            else f"is for at most {_EXPLAINED} items"
-            if model.explains
-            else f"{model.name} cannot: its score is not a sum over tokens"
-        )
-        raise ApiError(422, f"explain: {reason}")
+    if request.explain and not model.explains:
+        raise ApiError(422, f"explain: {model.name} cannot: its score is not a sum over tokens")
+    if request.explain and (by_id or len(texts) > _EXPLAINED):
+        raise ApiError(422, f"explain: is for at most {_EXPLAINED} texts")
     lowest = request.min_score
     if lowest == "stored":
         lowest = model.threshold
@@ -488,7 +470,7 @@ async def _rank(service: Service, request: schemas.RankRequest, request_id: str)
             row["contributions"] = [vars(part) for part in explanations[i].contributions]
         rows.append(row)
     found = {
-        "id": request_id,
+        "id": call.id,
         "model": model.name,
         "items": rows,
         "truncated": scored.truncated,
@@ -521,9 +503,9 @@ def _json(content: Any) -> Response:
     return Response(to_json(content), media_type="application/json")
 
 
-def _shape(path: str, body: dict[str, Any]) -> Shape:
+def _shape(call: Call) -> Shape:
     """Whose errors a request reads."""
-    return "texts" if path == "/rerank" and "documents" not in body else "documents"
+    return "texts" if call.path == "/rerank" and "documents" not in call.body else "documents"
 
 
 def _known(error: Exception, request_id: str) -> ApiError:
@@ -576,11 +558,7 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        if (
-            record.exc_info and record.exc_info[0]
-        ):  # the stack without the error's words, which may hold texts
-            told |= {
-                "error": record.exc_info[0].__name__,
-                "stack": traceback.format_tb(record.exc_info[2]),
-            }
+        kind, _, stack = record.exc_info or (None, None, None)
+        if kind is not None:  # the stack without the error's words, which may hold texts
+            told |= {"error": kind.__name__, "stack": traceback.format_tb(stack)}
         return json.dumps(told)

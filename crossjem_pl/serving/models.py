@@ -189,7 +189,6 @@ def load_models(options: ServingOptions) -> dict[str, ServedModel]:
     """
     from crossjem_pl.rankers.sparse.bm25 import BM25
 
-    torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
     store = None if options.store is None else TokenStore.open(options.store)
     named: list[tuple[tuple[str, ...], Reranker, TokenStore | None]] = []
     for folder, names in ((options.model, options.model_names), (options.second, ())):
@@ -204,6 +203,9 @@ def load_models(options: ServingOptions) -> dict[str, ServedModel]:
             if name in models:
                 raise ValueError(f"two models are named {name!r}; name the first with --model-name")
             models[name] = model
+    _ = next(
+        iter(models.values())
+    ).sha256  # takes a moment: computed here, and not where requests are answered
     return models
 
 

@@ -164,8 +164,10 @@ def _run_worker(
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    import torch
     import uvloop
 
+    torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_answer(options, listener, pipe, ready, number))

@@ -174,7 +174,7 @@ GOOD = {"query": QUERY, "documents": ITEMS}
         ("/v1/rank", {"query": QUERY}, 422, "items"),
         ("/v1/rank", {"query": QUERY, "ids": ["a"]}, 422, "token store"),
         ("/v1/rank", {"query": QUERY, "items": ITEMS, "min_score": "stored"}, 422, "no threshold"),
-        ("/v1/rank", {"query": QUERY, "items": ITEMS, "model": "bm25", "explain": True}, 422, "explain: bm25"),
+        ("/v1/rank", {"query": QUERY, "items": ITEMS, "model": "bm25", "explain": True}, 422, "explain: bm25 cannot"),
         ("/v1/rank", {"query": QUERY, "items": ["a", "\u0001"]}, 422, "items"),
         ("/admin/reload", None, 403, "API key"),
         ("/nothing", None, 404, "Not Found"),
