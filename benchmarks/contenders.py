@@ -146,7 +146,7 @@ class OwnRanker(Contender):
     def __init__(self, name: str, reranker: Reranker, warm: bool = False, precision: str = "float32") -> None:
         super().__init__(name, precision)
         self.reranker, self.warm = reranker, warm
-        ranker: Any = reranker.ranker
+        ranker: Any = reranker.ranker.requires_grad_(False)  # the counter hooks gradients
         if not warm and hasattr(ranker, "tokenizer") and not hasattr(ranker, "precompute_items"):
             ranker.tokenizer.cache_size = 0
 

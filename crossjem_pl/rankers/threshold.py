@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from crossjem_pl.files import replacing
 from crossjem_pl.hashing import weights_sha256
@@ -124,6 +124,13 @@ def read_threshold(path: str | Path) -> StoredThreshold:
     for field in fields(StoredThreshold):
         value = content.get(field.name)
         valid = field.name in content and isinstance(value, kinds.get(str(field.type), (dict, type(None))))
-        if not valid or isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        numbers = value.values() if isinstance(value, dict) and field.name == "figures" else [value]
+        if (
+            not valid
+            or any(isinstance(x, bool) or (isinstance(x, float) and not math.isfinite(x)) for x in numbers)
+            or (isinstance(value, int) and field.type == "int" and value < 0)
+            or (field.name == "rule" and value not in get_args(Rule))
+            or (field.name == "figures" and not all(isinstance(x, int | float | None) for x in numbers))
+        ):
             raise ValueError(f"{path}, field {field.name!r}: {value!r} is not what belongs there")
     return StoredThreshold(**{field.name: content[field.name] for field in fields(StoredThreshold)})
