@@ -229,7 +229,8 @@ class Service:
         """
         start = time.perf_counter()
         call = Call(_request_id(request), request.url.path)
-        headers, told = {"X-Request-Id": call.id}, {"id": call.id, "route": call.path}
+        headers = {"X-Request-Id": call.id}
+        told: dict[str, Any] = {"id": call.id, "route": call.path}
         accepted = False
         try:
             self.check_key(request)
@@ -545,6 +546,7 @@ async def _gone(request: Request) -> None:
 
 
 def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Writes a line of the log."""
     _LOG.log(level, event, extra={"fields": fields})
 
 

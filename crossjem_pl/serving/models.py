@@ -27,7 +27,8 @@ __all__ = ["Prepared", "ServedModel", "load_models"]
 _CACHED_TEXTS = 50_000
 """Texts whose tokens are remembered: more would let the memory of a server grow for hours."""
 _BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-_QUEUED_BATCHES = 64
+_QUEUED_TOKENS = 262_144
+"""May wait at least, however small the shared passes."""
 _WARM_UP = (1, 10, 100)
 
 
@@ -88,7 +89,7 @@ class ServedModel:
             self._reader.tokenizer.cache_size = _CACHED_TEXTS
         budget = max_batch_tokens or _BATCH_TOKENS.get(reranker.device.type, _BATCH_TOKENS["cpu"])
         self.scheduler: Scheduler[RankingList] = Scheduler(
-            reranker.score, budget, _QUEUED_BATCHES * budget, metrics.observe_batch
+            reranker.score, budget, max(_QUEUED_TOKENS, 64 * budget), metrics.observe_batch
         )
         self.explains = self._warm_up()
 

@@ -30,28 +30,14 @@ __all__ = [
 
 Shape = Literal["documents", "texts"]
 
-_KINDS = {
-    400: "Empty",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "NotAllowed",
-    408: "Timeout",
-    413: "Validation",
-    422: "Validation",
-    429: "Overloaded",
-    499: "Cancelled",
-    500: "Backend",
-    503: "Unhealthy",
-    504: "Timeout",
-}
+_KINDS = {400: "Empty", 413: "Validation", 422: "Validation", 429: "Overloaded", 503: "Unhealthy"}
 
 
 class ApiError(Exception):
     """An answer that is an error.
 
     Args:
-        status: of HTTP.
+        status: of HTTP; 499, which is not answered, for a client that has left.
         message: for the client; never a text of another request, never a stack.
         headers: of the answer.
     """
@@ -62,8 +48,8 @@ class ApiError(Exception):
 
     @property
     def kind(self) -> str:
-        """In TEI's words."""
-        return _KINDS.get(self.status, "Backend")
+        """In TEI's words, where it has one."""
+        return _KINDS.get(self.status, "Backend" if self.status >= 500 else "Refused")
 
 
 def error_body(error: ApiError, shape: Shape, request_id: str) -> dict[str, Any]:
@@ -81,17 +67,8 @@ class _Request(BaseModel):
     model: str | None = None
 
 
-_Documents = Annotated[
-    list[Any],
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {
-                "anyOf": [{"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]
-            },
-        }
-    ),
-]
+_DOCUMENT = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]}
+_Documents = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _DOCUMENT})]
 _Texts = str | list[str]
 _Count = Annotated[int, Field(ge=0, le=2**31)]
 
