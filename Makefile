@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test test-clients docs lint clean
+.PHONY: help setup quickstart test test-clients test-adapters docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -38,13 +38,24 @@ test-clients: $(READY) ## cohere, LangChain, LlamaIndex, Haystack, litellm and r
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r tests/serving/clients.txt
 	CLIENTS_PYTHON=$(CLIENTS)/bin/python $(BIN)/pytest tests/serving/test_clients.py
 
+# The libraries of crossjem_pl.adapters, which are large and not among our requirements.
+ADAPTERS ?= .venv-adapters
+$(ADAPTERS)/.ready: pyproject.toml constraints.txt tests/adapters/requirements.txt
+	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-r tests/adapters/requirements.txt -e '.[offline]' pytest
+	touch $@
+
+test-adapters: $(ADAPTERS)/.ready ## the adapters against PyTerrier, LangChain, LlamaIndex, Haystack, rerankers, MTEB and BEIR
+	TEST_ADAPTERS=1 $(ADAPTERS)/bin/python -m pytest tests/adapters
+
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean: ## remove the environment and caches (runs/ and data/ stay)
-	rm -rf $(VENV) .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(ADAPTERS) .mypy_cache .ruff_cache build dist
 
 include experiments/distil.mk
 include benchmarks/benchmarks.mk

@@ -61,7 +61,12 @@ def test_imports_point_down(path: Path) -> None:
 def test_every_name_in_all_exists() -> None:
     for path in MODULES:
         name = ".".join(path.relative_to(root()).with_suffix("").parts).removesuffix(".__init__")
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:  # an adapter, whose library is not installed
+            if path.parent.name != "adapters" or f"crossjem_pl[{path.stem}]" not in str(error):
+                raise
+            continue
         missing = [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)]
         assert not missing, f"{name}: {missing}"
 
