@@ -238,9 +238,9 @@ async def open_loop(
         at = time.perf_counter() - connections.start
         if watch and (not result.memory or at - result.memory[-1][0] > 1):
             result.memory.append((at, sum(map(resident, watch))))
-    result.seconds = time.perf_counter() - connections.start
     if tasks:
         await asyncio.wait(tasks, timeout=120)
+    result.seconds = time.perf_counter() - connections.start  # until the last answer
     connections.close()
     return result
 
