@@ -34,15 +34,11 @@ class HaystackReranker:
         activation: Activation | None = None,
     ) -> None:
         self.model, self.top_k, self.activation = model, top_k, activation
+        self._reranker: Reranker | None = None
 
     def warm_up(self) -> None:
-        """Loads the model, once."""
-        self.model_in_use()
-
-    def model_in_use(self) -> Reranker:
-        if not hasattr(self, "_reranker"):
-            self._reranker = as_reranker(self.model)
-        return self._reranker
+        """Loads the model, unless it is loaded."""
+        self._reranker = self._reranker or as_reranker(self.model)
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, Any]:
@@ -58,9 +54,11 @@ class HaystackReranker:
         """
         if not documents:
             return {"documents": []}
+        self.warm_up()
+        assert self._reranker is not None
         texts = [document.content or "" for document in documents]
         top_k = self.top_k if top_k is None else top_k
-        ranked = self.model_in_use().rank(query, texts, top_k=top_k, activation=self.activation)
+        ranked = self._reranker.rank(query, texts, top_k=top_k, activation=self.activation)
         return {"documents": [replace(documents[item.index], score=item.score) for item in ranked]}
 
     def to_dict(self) -> dict[str, Any]:
