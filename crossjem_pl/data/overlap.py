@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from transformers import AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
 
 from crossjem_pl.data.database import Database, Summary
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.checked import load_config
 from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.text import ShortTextTokenizer, distinct_rows, plan_passes, token_union
 from crossjem_pl.text.ragged import Ints
@@ -60,7 +61,7 @@ def encoder_shape(name: str) -> EncoderShape:
         OSError: there is no such model.
         ValueError: the configuration is not that of a transformer encoder.
     """
-    config: PretrainedConfig = AutoConfig.from_pretrained(resolve(name))
+    config: PretrainedConfig = load_config(resolve(name))
     width, layers = getattr(config, "hidden_size", None), getattr(config, "num_hidden_layers", None)
     inner = getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", None)
     if not (width and layers and inner):

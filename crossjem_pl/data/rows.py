@@ -208,7 +208,7 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
         with pq.ParquetFile(path, **options) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: unreadable Parquet data ({error})") from None
+        raise ValueError(f"{path}: unreadable Parquet data ({' '.join(str(error).split())})") from None
 
 
 def parquet_columns(path: Path, file: ParquetFile) -> list[str]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
     AutoTokenizer,
@@ -23,6 +21,15 @@ from transformers import (
 
 from crossjem_pl.files import read_json
 from crossjem_pl.hashing import file_sha256
+from crossjem_pl.rankers.checked import (
+    SAFE,
+    built_from,
+    check_config,
+    load_config,
+    read_object,
+    read_weights,
+    require_safetensors,
+)
 
 __all__ = [
     "PACKAGED",
@@ -105,8 +112,13 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
     if folder.is_dir() and not any((folder / file).exists() for file in _TOKENIZER_FILES):
         raise ValueError(f"{folder / 'tokenizer.json'} is missing, and there is no other file of a tokenizer")
     with _missing_model(name):
-        tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True)
-    tokenizer.split_special_tokens = not (trained and _keeps_special_tokens(Path(resolve(name))))
+        path = folder / "tokenizer.json"
+        for file in (path, path.with_name("tokenizer_config.json")):
+            read_object(file)
+        check_config(folder)  # transformers reads it for the class of the tokenizer
+        with built_from(path) if folder.is_dir() else nullcontext():
+            tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True, **SAFE)
+    tokenizer.split_special_tokens = not (trained and _keeps_special_tokens(folder))
     tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
     if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
         raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
@@ -144,7 +156,7 @@ def load_encoder(
     if unknown:
         raise ValueError(f"unknown argument {unknown[0]!r} of a ranker")
     with _missing_model(name):
-        config = AutoConfig.from_pretrained(resolve(name))
+        config = load_config(resolve(name))
     layers = options.get("layers")
     if layers is not None:
         if not 1 <= layers <= config.num_hidden_layers:
@@ -192,12 +204,19 @@ def _with_weights(
         model = auto_class.from_config(config, dtype=torch.float32, **keywords)
         missing = _load_encoder_part(model, folder / "model.safetensors")
     else:
-        with _missing_model(name):
+        if folder.is_dir():
+            require_safetensors(folder)
+        with (
+            _missing_model(name),
+            built_from(folder / "model.safetensors") if folder.is_dir() else nullcontext(),
+        ):
             model, info = auto_class.from_pretrained(
                 str(folder) if folder.is_dir() else name,
                 config=config,
                 dtype=torch.float32,
                 output_loading_info=True,
+                use_safetensors=True,
+                **SAFE,
                 **keywords,
             )
         missing = set(info["missing_keys"])
@@ -215,7 +234,7 @@ def _load_encoder_part(model: Any, weights: Path) -> set[str]:
     """Loads the encoder of one of our rankers into the encoder of `model`; returns the keys that it does not have."""
     base = model.base_model
     wanted = base.state_dict()
-    stored = load_file(weights)
+    stored = read_weights(weights)
     anchor = next(iter(wanted))
     prefixes = sorted((key[: -len(anchor)] for key in stored if key.endswith(anchor)), key=len)
     if not prefixes:
@@ -275,6 +294,8 @@ def _missing_model(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if Path(resolve(name)).is_dir():
+            raise
         raise OSError(
             f"no model {name!r}: it is not a local folder and the Hugging Face hub did not give it. "
             "Download the model's files (config.json, model.safetensors, tokenizer.json, tokenizer_config.json) "

@@ -9,14 +9,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoConfig
 
 import crossjem_pl
-from crossjem_pl.files import read_json
+from crossjem_pl.files import read_json, replacing_path
+from crossjem_pl.hashing import file_sha256
 from crossjem_pl.rankers.base import RANKERS, Ranker
+from crossjem_pl.rankers.checked import (
+    built_from,
+    check_files,
+    load_config,
+    read_object,
+    read_weights,
+)
 from crossjem_pl.rankers.encoders import first_position, resolve
 
 __all__ = [
@@ -25,7 +31,6 @@ __all__ = [
     "length_limit",
     "load_ranker",
     "local_folder",
-    "require_safetensors",
     "save_ranker",
 ]
 
@@ -62,24 +67,28 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     """Writes `ranker` to `folder`, made if absent. Nothing in it is pickled.
 
     `config.json` holds the encoder's Hugging Face configuration and, under `crossjem_pl`, the ranker's name
-    and init arguments (of a ranker from another package its import path too); `model.safetensors` all weights.
+    and init arguments (of a ranker from another package its import path too) and the SHA-256 of the other files;
+    `model.safetensors` all weights.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config, cls = ranker.save_assets(str(folder)), type(ranker)
+    # a tensor of its own for each name: safetensors refuses shared storage; loading ties what is tied
+    state = {name: value.detach().contiguous().clone() for name, value in ranker.state_dict().items()}
+    with replacing_path(folder / "model.safetensors") as path:
+        save_file(state, path, metadata={"format": "pt"})
+    files = [folder / "model.safetensors", *sorted(folder.rglob("tokenizer.json"))]
     config[_KEY] = {
         "format": _FORMAT,
         "version": crossjem_pl.__version__,
         "ranker": ranker.name,
         "init_args": ranker.init_args,
+        "files": {path.relative_to(folder).as_posix(): file_sha256(path) for path in files},
     }
     if not cls.__module__.startswith("crossjem_pl."):
         config[_KEY]["class_path"] = f"{cls.__module__}.{cls.__qualname__}"
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    # a tensor of its own for each name: safetensors refuses shared storage; loading ties what is tied
-    state = {name: value.detach().contiguous().clone() for name, value in ranker.state_dict().items()}
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def load_ranker(name: str) -> Ranker:
@@ -96,24 +105,25 @@ def load_ranker(name: str) -> Ranker:
     folder = local_folder(name)
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
         raise ValueError(f"{folder} has no config.json, so it is not a model folder")
-    config = read_json(folder / "config.json")
+    path = folder / "config.json"
+    config = read_object(path)
     if _KEY not in config:
         for cls in RANKERS.values():
             if issubclass(cls, PublicFolders) and cls.adopts(folder, config):
-                return cls.from_public(folder)
+                with built_from(path if path.exists() else folder / "modules.json"):
+                    return cls.from_public(folder)
         raise ValueError(
             f"{folder} is not a crossjem_pl model: its config.json has no {_KEY!r} part. Nor is it a "
             "sentence-transformers bi-encoder, a cross-encoder with one label, or a ColBERT. To start from a "
             "plain encoder, give it as `encoder` of a ranker and train"
         )
     stored = config[_KEY]
-    ranker = _ranker_class(folder / "config.json", stored).from_folder(str(folder), stored["init_args"])
-    path = folder / "model.safetensors"
-    try:
-        weights = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short: {error}") from None
-    return _load(ranker, weights, f"{path} does not fit its config.json")
+    ranker_class = _ranker_class(path, stored)
+    check_files(folder, stored.get("files", {}), path)
+    weights = read_weights(folder / "model.safetensors")
+    with built_from(path):
+        ranker = ranker_class.from_folder(str(folder), stored["init_args"])
+    return _load(ranker, weights, f"{folder / 'model.safetensors'} does not fit its config.json")
 
 
 def copy_weights(name: str, ranker: Ranker) -> None:
@@ -142,7 +152,7 @@ def _load(ranker: Ranker, state: dict[str, Tensor], problem: str) -> Ranker:
     try:
         ranker.load_state_dict(state, strict=True)
     except RuntimeError as error:
-        raise ValueError(f"{problem}: {error}") from None
+        raise ValueError(f"{problem}: {' '.join(str(error).split())}") from None
     return ranker
 
 
@@ -155,18 +165,9 @@ def _form(init_args: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(init_args), object_pairs_hook=kept)
 
 
-def require_safetensors(folder: Path) -> None:
-    """Raises a ValueError if an encoder's folder has no weights in the safetensors format."""
-    if not any((folder / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
-        raise ValueError(
-            f"{folder} has no model.safetensors. Pickled weights (pytorch_model.bin) are not loaded: convert "
-            "them with transformers, from_pretrained(...) and save_pretrained(...), where you trust them"
-        )
-
-
 def length_limit(folder: Path, default: int = 512) -> int:
     """The longest row that an encoder's folder allows, special tokens included."""
-    config = AutoConfig.from_pretrained(folder)
+    config = load_config(str(folder))
     positions = getattr(config, "max_position_embeddings", default) - first_position(config)
     given = (
         read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
@@ -177,7 +178,9 @@ def length_limit(folder: Path, default: int = 512) -> int:
 
 def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
     """The class that the part `stored` of the config.json at `path` names."""
-    if (version := stored.get("format", 1)) > _FORMAT:
+    if not isinstance(stored, dict) or not isinstance(version := stored.get("format", 1), int):
+        raise ValueError(f"{path}: the {_KEY!r} part is not an object with a number as 'format'")
+    if version > _FORMAT:
         raise ValueError(
             f"{path} has format {version}, written by crossjem_pl {stored.get('version')}; version "
             f"{crossjem_pl.__version__} reads formats up to {_FORMAT}: pip install --upgrade crossjem_pl"
@@ -185,6 +188,10 @@ def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
     for field in ("ranker", "init_args"):
         if field not in stored:
             raise ValueError(f"{path}: the {_KEY!r} part has no {field!r}")
+        if not isinstance(stored[field], str if field == "ranker" else dict):
+            raise ValueError(f"{path}: the {_KEY!r} part has a {field!r} of another type")
+    if not isinstance(stored.get("class_path", ""), str):
+        raise ValueError(f"{path}: the {_KEY!r} part has a 'class_path' of another type")
     if "class_path" not in stored:
         if stored["ranker"] not in RANKERS:
             raise ValueError(f"{path}: unknown ranker {stored['ranker']!r}; there are {', '.join(RANKERS)}")

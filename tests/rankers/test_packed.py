@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,9 +25,10 @@ CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
 def texts(ranker: SharedQuery | SetEncoder, one: RankingList) -> tuple[list[int], list[list[int]]]:
     """Ids of `[CLS] query [SEP]` and of each `item [SEP]`."""
-    hf = ranker.tokenizer.hf
-    items = [hf(f"{text} {hf.sep_token}", add_special_tokens=False)["input_ids"] for text in one.items]
-    query = hf(f"{hf.cls_token} {one.query} {hf.sep_token}", add_special_tokens=False)["input_ids"]
+    hf = partial(ranker.tokenizer.hf, add_special_tokens=False, split_special_tokens=False)
+    cls, sep = ranker.tokenizer.hf.cls_token, ranker.tokenizer.hf.sep_token
+    items = [hf(f"{text} {sep}")["input_ids"] for text in one.items]
+    query = hf(f"{cls} {one.query} {sep}")["input_ids"]
     return query, items
 
 

@@ -67,6 +67,10 @@ class Description:
 
     def check_files(self, folder: Path) -> None:
         """Raises a ValueError if a file of the graph is missing or not the one that was written."""
+        if sorted(self.files) != sorted(find_backend(self.backend).files):
+            raise ValueError(
+                f"{folder / EXPORT_FILE}, field 'files': not the files of an export for {self.backend}"
+            )
         for name, expected in self.files.items():
             if not (folder / name).is_file():
                 raise ValueError(f"{folder}: {EXPORT_FILE} names the file {name}, which is missing")

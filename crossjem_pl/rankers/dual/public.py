@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from crossjem_pl.files import read_json
+from crossjem_pl.rankers.checked import built_from, inside, read_weights, require_safetensors
 from crossjem_pl.rankers.dual.towers import ACTIVATIONS, ProjectionSpec, prompt_length
 from crossjem_pl.rankers.dual.vectors import RowFormat
 from crossjem_pl.rankers.encoders import load_tokenizer
-from crossjem_pl.rankers.folder import length_limit, require_safetensors
+from crossjem_pl.rankers.folder import length_limit
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = [
@@ -34,8 +34,10 @@ class Dense(NamedTuple):
 
 def module_kinds(folder: Path) -> list[tuple[str, Path]]:
     """Class name and folder of each module in sentence-transformers' modules.json; empty if there is none."""
-    modules = sorted(read_json(folder / "modules.json"), key=lambda module: module["idx"])
-    return [(module["type"].rsplit(".", 1)[-1], folder / module["path"]) for module in modules]
+    path = folder / "modules.json"
+    with built_from(path):
+        modules = sorted(read_json(path), key=lambda module: module["idx"])
+        return [(one["type"].rsplit(".", 1)[-1], inside(folder, one["path"], path)) for one in modules]
 
 
 def pools_prompt(folder: Path) -> bool | None:
@@ -84,7 +86,7 @@ def load_projections(layers: nn.Sequential, read: list[Dense]) -> None:
         state: dict[str, Tensor] = {}
         for folder in dense.folders:
             require_safetensors(folder)
-            state |= load_file(folder / "model.safetensors")
+            state |= read_weights(folder / "model.safetensors")
         layer.load_state_dict({name: value.float() for name, value in state.items()}, strict=True)
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.checked import load_config
 from crossjem_pl.rankers.encoders import load_encoder, resolve
 from crossjem_pl.rankers.neural import Side, check_positions
 from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
@@ -68,7 +69,7 @@ class RankingGPT(PairRanker):
         self._space = "" if tokenizer.tokenize("a")[0].startswith("▁") else " "
         self._before_item = tokenizer.encode("Document:", add_special_tokens=False)
         self._before_query = tokenizer.encode(f"{self._space}Query:", add_special_tokens=False)
-        config = AutoConfig.from_pretrained(resolve(encoder))
+        config = load_config(resolve(encoder))
         # transformers gives encoders a language model head too, but each of their tokens would see the query
         if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(
             config, "is_decoder", False

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Literal, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, PretrainedConfig
+from transformers import AutoModelForSeq2SeqLM, PretrainedConfig
 
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
+from crossjem_pl.rankers.checked import load_config
 from crossjem_pl.rankers.encoders import T5_FAMILIES, load_encoder, resolve
 from crossjem_pl.rankers.neural import linear_float32
 from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
@@ -51,7 +52,7 @@ class T5Ranker(PairRanker):
         self._prompt = [tokenizer.encode(words, add_special_tokens=False) for words in self.prompt]
         if tokenizer.eos_token_id is not None:
             self._prompt[2] = [*self._prompt[2], tokenizer.eos_token_id]
-        family = AutoConfig.from_pretrained(resolve(encoder)).model_type
+        family = load_config(resolve(encoder)).model_type
         layers: Any = options.pop("layers", None)
         if family not in T5_FAMILIES:
             raise ValueError(

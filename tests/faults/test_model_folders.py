@@ -1,0 +1,106 @@
+"""What a model folder must not do: run code, be unpickled, lead elsewhere, hang, or be changed unseen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT
+from crossjem_pl.rankers.encoders import load_tokenizer
+from crossjem_pl.rankers.folder import load_ranker, save_ranker
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
+
+
+@pytest.fixture
+def encoder(tiny_bert: str, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_bert, tmp_path / "encoder"))
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_hidden_layers", 4294967296),
+        ("num_hidden_layers", "2"),
+        ("vocab_size", 10**12),
+        ("hidden_size", [32]),
+        ("max_position_embeddings", 10**9),
+        ("attn_implementation", "someone/kernels"),
+        ("_attn_implementation", "someone/kernels"),
+    ],
+)
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_config_with_an_absurd_field(ours: bool, field: str, value: Any, encoder: Path) -> None:
+    folder = encoder
+    if ours:
+        folder = encoder.parent / "model"
+        save_ranker(MonoBERT(str(encoder), **LIMITS), folder)
+    change(folder / "config.json", **{field: value})
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=rf"config\.json, field '{field}'.*"):
+        load_ranker(str(folder)) if ours else MonoBERT(str(folder), **LIMITS)
+    assert time.monotonic() - started < 5
+
+
+def test_no_code_of_a_folder_is_run(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = encoder / "ran"
+    for name in ("configuration_x", "modeling_x", "tokenization_x"):
+        (encoder / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')")
+    code = {"AutoConfig": "configuration_x.C", "AutoModel": "modeling_x.M"}
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run code"))
+    change(encoder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_x.T", None]})
+    change(encoder / "config.json", auto_map=code)
+    load_tokenizer(str(encoder))
+    DPR(str(encoder), **LIMITS)
+    change(encoder / "config.json", model_type="x")
+    with pytest.raises(ValueError, match=r"config\.json"):
+        DPR(str(encoder), **LIMITS)
+    assert not ran.exists()
+
+
+def test_pickled_weights_of_an_encoder_are_not_loaded(encoder: Path) -> None:
+    (encoder / "model.safetensors").unlink()
+    torch.save({}, encoder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"no model\.safetensors\. Pickled weights"):
+        CrossJEM(str(encoder), union_positions="item", **LIMITS)
+
+
+@pytest.mark.parametrize("name", ["modules.json", "model.safetensors.index.json"])
+def test_no_path_leads_out_of_a_folder(name: str, encoder: Path) -> None:
+    folder = encoder / "inside"
+    folder.mkdir()
+    if name == "modules.json":
+        modules = [{"idx": 0, "path": "../", "type": "sentence_transformers.models.Transformer"}]
+        (folder / name).write_text(json.dumps(modules))
+    else:
+        shutil.copytree(
+            encoder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model*", "inside")
+        )
+        (folder / name).write_text(json.dumps({"weight_map": {"x": "../model.safetensors"}}))
+    with pytest.raises(ValueError, match=rf"{name}: the path '\.\./.*leads out of the folder"):
+        load_ranker(str(folder)) if name == "modules.json" else DPR(str(folder), **LIMITS)
+
+
+def test_changed_weights_and_tokens_are_noticed(encoder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    save_ranker(MonoBERT(str(encoder), **LIMITS), folder)
+    for name in ("model.safetensors", "tokenizer.json"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        with pytest.raises(ValueError, match=rf"{name} is damaged.*SHA-256.*config\.json says"):
+            load_ranker(str(folder))
+        (folder / name).write_bytes(whole)
+    part = json.loads((folder / "config.json").read_text())["crossjem_pl"]
+    part.pop("files")
+    change(folder / "config.json", crossjem_pl=part)
+    load_ranker(str(folder))  # a folder of an earlier version
