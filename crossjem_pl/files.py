@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import json
 import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
-__all__ = ["ending", "existing", "read_json", "read_lines", "replacing", "replacing_path"]
+__all__ = ["ending", "existing", "read_lines", "replacing", "replacing_path"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -78,22 +77,6 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
                     yield number, text
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: gzip data cut off or damaged after line {number} ({error})") from None
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; an empty dict if there is none.
-
-    Raises:
-        ValueError: if it is not JSON in UTF-8, naming file and line.
-    """
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error})") from None
 
 
 @contextmanager

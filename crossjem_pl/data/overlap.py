@@ -12,8 +12,7 @@ from transformers import PretrainedConfig
 
 from crossjem_pl.data.database import Database, Summary
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.checked import load_config
-from crossjem_pl.rankers.encoders import resolve
+from crossjem_pl.rankers.encoders import load_config, resolve
 from crossjem_pl.text import ShortTextTokenizer, distinct_rows, plan_passes, token_union
 from crossjem_pl.text.ragged import Ints
 

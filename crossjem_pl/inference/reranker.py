@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossjem_pl.files import read_json
 from crossjem_pl.inference.scorer import Precision, Scorer
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Explanation, Ranker
-from crossjem_pl.rankers.encoders import PACKAGED
+from crossjem_pl.rankers.encoders import PACKAGED, read_json
 from crossjem_pl.rankers.folder import load_ranker, local_folder, save_ranker
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import TokenizedList

@@ -13,17 +13,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import crossjem_pl
-from crossjem_pl.files import read_json, replacing_path
 from crossjem_pl.hashing import file_sha256
 from crossjem_pl.rankers.base import RANKERS, Ranker
-from crossjem_pl.rankers.checked import (
+from crossjem_pl.rankers.encoders import (
     built_from,
     check_files,
+    first_position,
     load_config,
+    read_json,
     read_object,
     read_weights,
+    resolve,
 )
-from crossjem_pl.rankers.encoders import first_position, resolve
 
 __all__ = [
     "PublicFolders",
@@ -70,6 +71,8 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     and init arguments (of a ranker from another package its import path too) and the SHA-256 of the other files;
     `model.safetensors` all weights.
     """
+    from crossjem_pl.files import replacing_path  # what only ranks writes nothing
+
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config, cls = ranker.save_assets(str(folder)), type(ranker)

@@ -14,13 +14,11 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from crossjem_pl.files import read_json
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.checked import require_safetensors
 from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_projections
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, ProjectionSpec, TextOptions, build_projections
 from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
-from crossjem_pl.rankers.encoders import encode_tokens, load_encoder
+from crossjem_pl.rankers.encoders import encode_tokens, load_encoder, read_json, require_safetensors
 from crossjem_pl.rankers.folder import PublicFolders
 from crossjem_pl.rankers.neural import Side
 

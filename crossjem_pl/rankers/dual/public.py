@@ -7,11 +7,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from crossjem_pl.files import read_json
-from crossjem_pl.rankers.checked import built_from, inside, read_weights, require_safetensors
 from crossjem_pl.rankers.dual.towers import ACTIVATIONS, ProjectionSpec, prompt_length
 from crossjem_pl.rankers.dual.vectors import RowFormat
-from crossjem_pl.rankers.encoders import load_tokenizer
+from crossjem_pl.rankers.encoders import (
+    built_from,
+    inside,
+    load_tokenizer,
+    read_json,
+    read_weights,
+    require_safetensors,
+)
 from crossjem_pl.rankers.folder import length_limit
 from crossjem_pl.text import ShortTextTokenizer
 

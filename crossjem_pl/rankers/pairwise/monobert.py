@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
-from crossjem_pl.rankers.checked import require_safetensors
-from crossjem_pl.rankers.encoders import has_segments, load_encoder
+from crossjem_pl.rankers.encoders import has_segments, load_encoder, require_safetensors
 from crossjem_pl.rankers.folder import PublicFolders, length_limit
 from crossjem_pl.rankers.neural import check_positions
 from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined

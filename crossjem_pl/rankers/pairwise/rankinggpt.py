@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.checked import load_config
-from crossjem_pl.rankers.encoders import load_encoder, resolve
+from crossjem_pl.rankers.encoders import load_config, load_encoder, resolve
 from crossjem_pl.rankers.neural import Side, check_positions
 from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
 from crossjem_pl.text import Encoded, Ragged

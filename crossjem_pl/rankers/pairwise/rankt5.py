@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PretrainedConfig
 
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
-from crossjem_pl.rankers.checked import load_config
-from crossjem_pl.rankers.encoders import T5_FAMILIES, load_encoder, resolve
+from crossjem_pl.rankers.encoders import T5_FAMILIES, load_config, load_encoder, resolve
 from crossjem_pl.rankers.neural import linear_float32
 from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
 from crossjem_pl.text import Ragged
