@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,7 +80,8 @@ def run(command: list[str], project: Path) -> None:
         return
     assert program in ("lightning", "crossjem"), command
     if arguments[0] == "serve":
-        served = subprocess.Popen([program, *arguments, "--port", "0"], stdout=subprocess.PIPE, text=True)
+        words = [sys.executable, "-m", "crossjem_pl", *arguments, "--port", "0"]
+        served = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert served.stdout is not None
         assert any('"loaded"' in line for line in served.stdout), command
         served.terminate()
