@@ -73,7 +73,7 @@ def test_every_name_in_all_exists() -> None:
 
 def test_importing_the_package_is_light() -> None:
     code = "import sys, crossjem_pl; assert not {'torch', 'transformers', 'lightning'} & set(sys.modules)"
-    subprocess.run(["python", "-c", code], check=True, cwd=root())
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root())
 
 
 def test_the_documentation_lists_every_page() -> None:
