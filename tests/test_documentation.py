@@ -6,9 +6,11 @@ import gzip
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -37,37 +39,52 @@ def commands(page: Path) -> Iterator[list[str]]:
                 yield shlex.split(line)
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder as the pages assume it, with every encoder a tiny one and every simulation a small one."""
-    encoder = tiny_models.write_bert(tmp_path / "encoder", layers=3, positions=512)  # CoRAL takes 3
-    (tmp_path / "experiments").symlink_to(root() / "experiments")
-    lists = list(simulate(6, 20))
-    for name in ("lists.jsonl", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_lists(lists, tmp_path / name)
-    write_lists(lists, tmp_path / "dev.parquet")
-    write_run(lists, tmp_path / "bm25.run")
-    write_qrels(lists, tmp_path / "judged.qrels")
-    (tmp_path / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))
-    items = {i: text for one in lists for i, text in zip(one.item_ids, one.items, strict=True)}
-    (tmp_path / "items.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in items.items()))
-    for dataset in ("debian-titles", "travel-se", "dbpedia-entity"):
-        (tmp_path / "data" / dataset).mkdir()
-        for name in ("train", "dev"):
-            write_lists(lists, tmp_path / "data" / dataset / f"{name}.jsonl.gz")
-    rows = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
-    with gzip.open(tmp_path / "train.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps({**row, "first_stage": row["scores"]}) + "\n" for row in rows)
-    save_ranker(DPR(str(encoder), max_query_tokens=16, max_item_tokens=16), tmp_path / "dual")
-    monkeypatch.setattr(encoders, "resolve", lambda name: str(encoder) if not Path(name).is_dir() else name)
+@pytest.fixture(scope="module")
+def small() -> Iterator[None]:
+    """Every encoder is a tiny one, every simulation a small one."""
 
-    def small(
+    def source(
         self: sources.SimulatorSource, lists: int, items: int = 100, seed: int = 0, split: str = "train"
     ) -> None:
         self.lists, self.items, self.seed, self.split = min(lists, 6), min(items, 20), seed, split  # type: ignore[assignment]
 
-    monkeypatch.setattr(sources.SimulatorSource, "__init__", small)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoders, "resolve", lambda name: name if Path(name).is_dir() else str(Path("encoder")))
+        patch.setattr(sources.SimulatorSource, "__init__", source)
+        yield
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, small: None) -> Path:
+    """A working folder as the pages assume it, after the quickstart's training and test."""
+    folder = tmp_path_factory.mktemp("template")
+    encoder = tiny_models.write_bert(folder / "encoder", layers=3, positions=512)  # CoRAL takes 3
+    (folder / "experiments").symlink_to(root() / "experiments")
+    lists = list(simulate(6, 20))
+    for name in ("lists.jsonl", "dev.parquet", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
+        write_lists(lists, folder / name)
+    write_run(lists, folder / "bm25.run")
+    write_qrels(lists, folder / "judged.qrels")
+    (folder / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))
+    items = {i: text for one in lists for i, text in zip(one.item_ids, one.items, strict=True)}
+    (folder / "items.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in items.items()))
+    for dataset in ("debian-titles", "travel-se", "dbpedia-entity"):
+        for name in ("train", "dev"):
+            write_lists(lists, folder / "data" / dataset / f"{name}.jsonl.gz")
+    rows = [json.loads(line) for line in (folder / "lists.jsonl").read_text().splitlines()]
+    with gzip.open(folder / "train.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps({**row, "first_stage": row["scores"]}) + "\n" for row in rows)
+    save_ranker(DPR(str(encoder), max_query_tokens=16, max_item_tokens=16), folder / "dual")
+    with chdir(folder):
+        for command in ("fit", "test"):
+            run(["lightning", command, "-c", "experiments/quickstart.yaml"], folder)
+    return folder
+
+
+@pytest.fixture
+def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the template, entered."""
+    shutil.copytree(template, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -97,24 +114,16 @@ def run(command: list[str], project: Path) -> None:
     assert main(arguments) == 0, command
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if any(commands(p))], ids=lambda p: p.stem)
 def test_the_commands_of_the_page_run(page: Path, project: Path) -> None:
     torch.manual_seed(0)
-    found = list(commands(page))
-    if any("runs/quickstart" in " ".join(command) for command in found):
-        for command in ("fit", "test"):
-            run(["lightning", command, "-c", "experiments/quickstart.yaml"], project)
-    for command in found:
+    for command in commands(page):
         run(command, project)
 
 
-@pytest.mark.slow
 def test_the_python_of_the_readme_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(["lightning", "fit", "-c", "experiments/quickstart.yaml"], project)
     text = (root() / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)
-    capsys.readouterr()
     exec(compile(block, "README.md", "exec"), {})
     assert "office chair" in capsys.readouterr().out
 

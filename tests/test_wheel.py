@@ -42,9 +42,20 @@ def test_the_wheel_holds_the_experiments_and_its_types(wheel: Path) -> None:
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
 
 
+RUN = """
+import shlex, sys
+import crossjem_pl
+from crossjem_pl.cli import main
+assert crossjem_pl.__file__.startswith(sys.prefix), crossjem_pl.__file__
+for line in sys.stdin:
+    program, *arguments = shlex.split(line)
+    assert program == "crossjem" and main(arguments) == 0, line
+"""
+
+
 @pytest.mark.slow
 def test_the_script_of_the_first_minute_runs(wheel: Path, tmp_path: Path) -> None:
-    """Its libraries are this environment's; the package is the wheel's."""
+    """Its libraries are this environment's, the package is the wheel's; one process runs all commands."""
     environment, work = tmp_path / "environment", tmp_path / "work"
     venv.create(environment)
     python = environment / "bin" / "python"
@@ -56,21 +67,20 @@ def test_the_script_of_the_first_minute_runs(wheel: Path, tmp_path: Path) -> Non
     with (work / "pairs.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("query", "item", "label"))
-        for one in simulate(200, 8):
+        for one in simulate(200, 4):
             rows.writerows((one.query, *pair) for pair in zip(one.items, one.labels or (), strict=True))
     (script,) = re.findall(r"^```bash\n(.*?)^```", (root() / "docs" / "start.md").read_text(), re.S | re.M)
     install, *commands = script.splitlines()
     assert install.startswith("pip install")
     assert len(commands) < 10
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    variables["PATH"] = f"{environment / 'bin'}{os.pathsep}{variables['PATH']}"
-    done = subprocess.run(
-        ["sh", "-ec", "\n".join(commands)], cwd=work, env=variables, capture_output=True, text=True
-    )
+
+    def run(*command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=work, env=variables, input=stdin, capture_output=True, text=True)
+
+    assert run(environment / "bin" / "crossjem", "--version").stdout.startswith("crossjem_pl ")
+    done = run(python, "-c", RUN, stdin="\n".join(commands))
     assert done.returncode == 0, done.stdout + done.stderr
     for printed in ("trail shoes on sale", "The model is in", "RR@10", "(baseline)", "contributions"):
         assert printed in done.stdout
     assert str(root()) not in done.stderr, "no file of the clone is read"
-    where = [str(python), "-c", "import crossjem_pl; print(crossjem_pl.__file__)"]
-    found = subprocess.run(where, cwd=work, env=variables, capture_output=True, text=True).stdout
-    assert found.startswith(str(environment))
