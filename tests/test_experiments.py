@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from crossjem_pl.cli import main
-from crossjem_pl.cli.experiments import experiment_files
-from crossjem_pl.cli.training import RankingCLI
+from crossjem_pl.cli.training import RankingCLI, experiment_files
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.rankers import RANKERS, encoders

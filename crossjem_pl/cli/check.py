@@ -1,92 +1,86 @@
-"""`crossjem check`: what ranking lists hold, and what is wrong with them."""
+"""`crossjem check` and `overlap`: what ranking lists hold, what is wrong with them, and what their items share."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from crossjem_pl.cli.console import wide_console
-from crossjem_pl.data.checks import CheckReport, FileReport, check
+from crossjem_pl.cli.command import counted, make_table, passes_on, wide_console, write_json
+from crossjem_pl.data import checks
 from crossjem_pl.data.database import Summary
+from crossjem_pl.data.overlap import encoder_shape, measure_overlap
 from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["check", "overlap"]
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lists", type=Path, help="the training lists, a file or folder")
-    parser.add_argument(
-        "--test", type=Path, nargs="+", default=[], metavar="LISTS", help="lists compared with the first"
-    )
-    parser.add_argument("--encoder", default=PACKAGED, help=f"hub id or folder (default {PACKAGED})")
-    parser.add_argument("--max-query-tokens", type=int, default=64, metavar="L", help="default 64")
-    parser.add_argument("--max-item-tokens", type=int, default=32, metavar="L", help="default 32")
-    parser.add_argument("--labels-field", default="labels", metavar="NAME")
-    parser.add_argument("--scores-field", default="scores", metavar="NAME")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
-    parser.add_argument("--strict", action="store_true", help="exit with status 1 on an error or a warning")
+@passes_on(checks.check, "tests")
+def check(
+    lists: Path,
+    *,
+    test: Sequence[Path] = (),
+    encoder: str = PACKAGED,
+    json: Path | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> None:
+    """Looks for mistakes in ranking lists before training on them.
 
-
-def run(args: argparse.Namespace) -> None:
-    report = check(
-        args.lists,
-        ShortTextTokenizer(load_tokenizer(args.encoder, cls_and_sep=False), cache_size=100_000),
-        tests=args.test,
-        max_query_tokens=args.max_query_tokens,
-        max_item_tokens=args.max_item_tokens,
-        labels_field=args.labels_field,
-        scores_field=args.scores_field,
-    )
+    Args:
+        lists: the training lists, a file or folder.
+        test: lists compared with the first.
+        encoder: hub id or folder.
+        json: file, also to write everything as JSON.
+        strict: exit with status 1 on an error or a warning.
+    """
+    tokenizer = ShortTextTokenizer(load_tokenizer(encoder, cls_and_sep=False), cache_size=100_000)
+    report = checks.check(lists, tokenizer, tests=test, **options)
     console = wide_console()
-    console.print(_figures(report))
+    columns = [dict(_figures(file.figures)) for file in report.files]
+    title = "Figures (p5 / p50 / p95 / most)"
+    console.print(make_table(title, ["", *(file.source for file in report.files)], _by_figure(columns)))
     for file in report.files:
         console.print(_problems(file))
     counts = report.counts()
-    console.print(", ".join(f"{count} {grade}{'' if count == 1 else 's'}" for grade, count in counts.items()))
-    if args.json is not None:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n", "utf-8")
-        print(f"wrote {args.json}")
-    if args.strict and counts["error"] + counts["warning"]:
+    console.print(", ".join(counted(count, grade) for grade, count in counts.items()))
+    if json is not None:
+        write_json(report.to_json(), json)
+    if strict and counts["error"] + counts["warning"]:
         raise SystemExit(1)
 
 
-def _figures(report: CheckReport) -> Table:
-    """One column for each file, one line for each figure, by its name in the JSON."""
-    table = Table("", title="Figures (p5 / p50 / p95 / most)", title_justify="left")
-    for file in report.files:
-        table.add_column(escape(file.source), justify="right", overflow="fold")
-    columns = [dict(_lines(file.figures)) for file in report.files]
-    for name in columns[-1]:
-        table.add_row(name.replace("_", " "), *(column.get(name, "–") for column in columns))
-    return table
-
-
-def _lines(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _figures(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Name and text of each figure; those of a group one by one."""
     for name, value in figures.items():
         if isinstance(value, dict):
-            yield from ((f"{name}: {inner}", text) for inner, text in _lines(value))
+            yield from ((f"{name}: {inner}", text) for inner, text in _figures(value))
         elif value is None:
             yield name, "–"
         elif isinstance(value, Summary):
             yield name, f"{value.p5:.3g} / {value.p50:.3g} / {value.p95:.3g} / {value.largest:.3g}"
-        elif isinstance(value, list):
+        elif isinstance(value, list) and value and isinstance(value[0], tuple):
             yield name, ", ".join(f"{label:g}: {count:,}" for label, count in value)
+        elif isinstance(value, list):
+            yield name, " / ".join(f"{quantile:.3g}" for quantile in value)
         else:
-            yield name, f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+            yield name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _problems(file: FileReport) -> Table | str:
+def _by_figure(columns: Sequence[Mapping[str, str]]) -> list[tuple[str, ...]]:
+    """A row for each figure of the last column, with the values of all columns."""
+    return [(name.replace("_", " "), *(each.get(name, "–") for each in columns)) for name in columns[-1]]
+
+
+def _problems(file: checks.FileReport) -> Table | str:
+    """What is wrong with a file, by grade."""
     if not file.problems:
         return f"{escape(file.source)}: nothing found"
     table = Table(title=f"\nProblems of {escape(file.source)}", title_justify="left")
@@ -100,3 +94,49 @@ def _problems(file: FileReport) -> Table | str:
             escape("\n".join(problem.examples)),
         )
     return table
+
+
+@passes_on(measure_overlap)
+def overlap(
+    lists: Path,
+    *,
+    encoder: str = PACKAGED,
+    json: Path | None = None,
+    limit: int | None = None,
+    **options: Any,
+) -> None:
+    """How much items share their tokens, and whether a joint pass pays.
+
+    Args:
+        lists: file or folder of ranking lists.
+        encoder: hub id or folder.
+        json: file, also to write everything as JSON.
+        limit: only the first so many lists.
+    """
+    from rich.progress import track
+
+    from crossjem_pl.data.formats import read_lists
+
+    if limit is not None and limit < 1:
+        raise ValueError(f"--limit must be at least 1, got {limit}")
+    read = islice(read_lists(lists, labels_field=None, scores_field=None, unique=False), limit)
+    report = measure_overlap(
+        track(read, description="counting", total=None, show_speed=False),
+        ShortTextTokenizer(load_tokenizer(encoder), cache_size=100_000),
+        encoder_shape(encoder),
+        **options,
+    )
+    query, console = report.query_tokens, wide_console()
+    console.print(
+        f"{report.lists:,} lists, {report.limits[-1].mean_items:.1f} items a list; queries of {query.mean:.1f} tokens "
+        f"({query.p5:.0f} to {query.p95:.0f}, {report.cut_queries:,} cut)",
+        soft_wrap=True,
+    )
+    limits = ["item limit L", *(row.max_item_tokens for row in report.limits)]
+    sizes = ["items N", *(row.items or "all" for row in report.growth)]
+    for header, rows in ((limits, report.limits), (sizes, report.growth)):
+        columns = [dict(_figures(dict(list(row._asdict().items())[2:]))) for row in rows]
+        console.print(make_table("Means; by list: p5 / p50 / p95", header, _by_figure(columns)))
+    console.print(report.verdict, style="bold", soft_wrap=True, markup=False)
+    if json is not None:
+        write_json({"lists_file": str(lists), "encoder": encoder, **options, **report.to_json()}, json)

@@ -1,61 +1,132 @@
-"""`crossjem evaluate`: metrics of a TREC run against judgements."""
+"""`crossjem evaluate`, `compare` and `report`: the figures of one run or of several."""
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 
-from crossjem_pl.data.formats import read_lists
-from crossjem_pl.data.trec import read_qrels, read_run
-from crossjem_pl.evaluation.clicks import click_metrics
-from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.cli.command import make_table, passes_on, wide_console, write_json
+from crossjem_pl.evaluation.comparison import compare_runs
+from crossjem_pl.evaluation.report import build_report, results_table, write_report
+from crossjem_pl.evaluation.report import compare as write_comparison
 
-__all__ = ["add_arguments", "run"]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, help="TREC run file")
-    parser.add_argument("qrels", type=Path, help="TREC qrels file")
-    parser.add_argument(
-        "--metrics",
-        nargs="+",
-        default=["RR@10", "AP@10", "nDCG@10"],
-        metavar="NAME",
-        help="names of ir-measures, and AUC, PosAcc@80, NegAcc@80, Acc@80 (80%% of a query's positives are "
-        "kept) or NegAcc(threshold='run')@80 (with one threshold for all queries)",
-    )
-    parser.add_argument(
-        "--relevant-from", type=float, default=1, metavar="GRADE", help="lowest relevant grade (default 1)"
-    )
-    parser.add_argument(
-        "--clicks",
-        type=Path,
-        metavar="LISTS",
-        help="simulated lists, with the true relevance as scores: also the rates of clicks and quick-backs",
-    )
-    parser.add_argument(
-        "--shown", type=int, default=10, metavar="K", help="items that users see (default 10)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="also write metrics.json and metrics.md (and clicks.json)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+__all__ = ["compare", "evaluate", "report"]
 
 
-def run(args: argparse.Namespace) -> None:
-    scores = read_run(args.run)
-    evaluation = evaluate_run(scores, read_qrels(args.qrels), args.metrics, relevant_from=args.relevant_from)
-    clicks = None if args.clicks is None else click_metrics(scores, read_lists(args.clicks), args.shown)
-    if args.json:
-        more = {} if clicks is None else {"clicks": clicks.to_dict()}
-        print(json.dumps({**evaluation.to_dict(), **more}, ensure_ascii=False))
+def evaluate(
+    run: Path,
+    qrels: Path,
+    *,
+    metrics: Sequence[str] = ("RR@10", "AP@10", "nDCG@10"),
+    relevant_from: float = 1,
+    clicks: Path | None = None,
+    shown: int = 10,
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Metrics of a TREC run against judgements.
+
+    Args:
+        run: TREC run file.
+        qrels: TREC qrels file.
+        metrics: names of ir-measures, and AUC, PosAcc@80, NegAcc@80, Acc@80 (80% of a query's positives are kept) or
+            NegAcc(threshold='run')@80 (with one threshold for all queries).
+        relevant_from: lowest relevant grade.
+        clicks: simulated lists, with the true relevance as scores: also the rates of clicks and quick-backs.
+        shown: items that users see.
+        out: folder, also to write metrics.json and metrics.md (and clicks.json).
+        json: print one JSON object instead of tables.
+    """
+    from crossjem_pl.data.formats import read_lists
+    from crossjem_pl.data.trec import read_qrels, read_run
+    from crossjem_pl.evaluation.clicks import click_metrics
+    from crossjem_pl.evaluation.measures import evaluate_run
+
+    scores = read_run(run)
+    found = evaluate_run(scores, read_qrels(qrels), metrics, relevant_from=relevant_from)
+    clicked = None if clicks is None else click_metrics(scores, read_lists(clicks), shown)
+    if json:
+        more = {} if clicked is None else {"clicks": clicked.to_dict()}
+        print(dumps({**found.to_dict(), **more}, ensure_ascii=False))
     else:
-        print(evaluation.to_markdown())
-        if clicks is not None:
-            print(clicks.to_markdown())
-    if args.out is not None:
-        evaluation.write(args.out)
-        if clicks is not None:
-            text = json.dumps(clicks.to_dict(), indent=2, ensure_ascii=False)
-            (args.out / "clicks.json").write_text(text + "\n", encoding="utf-8")
+        print(found.to_markdown())
+        if clicked is not None:
+            print(clicked.to_markdown())
+    if out is not None:
+        found.write(out)
+        if clicked is not None:
+            write_json(clicked.to_dict(), out / "clicks.json")
+
+
+@passes_on(compare_runs, "names", "seed")
+def compare(
+    runs: Sequence[str],
+    *,
+    metrics: Sequence[str] = ("RR@10", "AP@10"),
+    out: Path = Path("comparison"),
+    json: bool = False,
+    **options: object,
+) -> None:
+    """One table of several runs, with significance.
+
+    Args:
+        runs: run folders or TREC run files.
+        metrics: names of ir-measures.
+        out: folder for compare.md, compare.csv and compare.html.
+        json: print a JSON object per system instead of a table.
+    """
+    found = write_comparison(runs, names=metrics, out=out, **options)  # type: ignore[arg-type]
+    if json:
+        print(found.to_frame().to_json(orient="records"))
+        return
+    table = results_table(found)
+    console = wide_console()
+    console.print(make_table(found.lists, list(table.columns), table.to_numpy()))
+    for note in found.notes:
+        console.print(note, markup=False)
+    method = "paired randomisation test, Holm-corrected"
+    written = f"Wrote {out}/compare.md, compare.csv and compare.html"
+    console.print(f"Δ and p against {found.baseline}: {method}. {written}", soft_wrap=True, markup=False)
+
+
+@passes_on(compare_runs, "names", "seed")
+def report(
+    runs: Sequence[str],
+    *,
+    out: Path = Path("report"),
+    metric: str = "RR@10",
+    latency: Path | None = None,
+    examples: int = 5,
+    tokenizer: str | None = None,
+    **options: object,
+) -> None:
+    """Runs as one page, with curves, breakdowns, calibration, latency and examples.
+
+    Args:
+        runs: run folders or TREC run files.
+        out: folder for report.html, report.md and the figures.
+        metric: what is broken down.
+        latency: JSON that make bench-latency wrote.
+        examples: lists of each kind.
+        tokenizer: count the overlap of items in tokens of this encoder, by default in words.
+    """
+    from crossjem_pl.evaluation import charts
+    from crossjem_pl.rankers.encoders import load_tokenizer
+    from crossjem_pl.text import ShortTextTokenizer
+
+    tokens = None if tokenizer is None else ShortTextTokenizer(load_tokenizer(tokenizer))
+    with wide_console().status("report"):
+        found = build_report(
+            runs,
+            metric,
+            latency=latency,
+            examples=examples,
+            tokenizer=tokens,
+            **options,  # type: ignore[arg-type]
+        )
+        write_report(found, out)
+    for note in found.notes:
+        print(note)
+    plots = f" and {len(found.plots)} figures" if charts.available() else ""
+    print(f"wrote {out}/report.html, report.md{plots}")

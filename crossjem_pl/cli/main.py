@@ -8,10 +8,13 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-__all__ = ["COMMANDS", "main", "quiet_libraries"]
+from crossjem_pl import __version__
+from crossjem_pl.cli.command import add_arguments
+
+__all__ = ["COMMANDS", "TRAINING", "main", "quiet_libraries"]
 
 TRAINING = {
     "fit": "train a ranker (-c FILE or a packaged experiment, repeatable; later ones win)",
@@ -19,27 +22,29 @@ TRAINING = {
     "test": "evaluate: MODEL LISTS, or -c with the test lists (the validation lists if there are none)",
     "predict": "score lists and write a TREC run",
 }
+"""The subcommands that a configuration describes."""
 COMMANDS = {
-    "rank": "rank items for a query, with a trained model or the packaged encoder",
-    "simulate": "write simulated sponsored-search lists",
-    "convert": "convert ranking lists between file layouts",
-    "split": "divide ranking lists into train, dev and test by query, group or time",
-    "prepare": "turn a public dataset or a click log into ranking lists",
-    "check": "look for mistakes in ranking lists before training on them",
-    "overlap": "count the tokens that items share: whether a joint pass pays",
-    "evaluate": "metrics of a TREC run against judgements",
-    "teach": "write a model's scores of lists, to distil from",
-    "blend": "graded targets from labels and a zero-shot bi-encoder",
-    "compare": "one table of several runs, with significance",
-    "report": "learning curves, breakdowns and examples of runs as Markdown and HTML",
-    "threshold": "find and store the score below which items are filtered",
-    "tune": "measure the fastest passes and precision of a model on this machine",
-    "tokens": "store the token ids of items, to rank them by id",
-    "serve": "answer rerank requests over HTTP, with a page",
-    "export": "write a model as ONNX or OpenVINO",
+    "rank": ("rank", "rank items for a query, with a trained model or the packaged encoder"),
+    "simulate": ("lists", "write simulated sponsored-search lists"),
+    "convert": ("lists", "convert ranking lists between file layouts"),
+    "split": ("lists", "divide ranking lists into train, dev and test by query, group or time"),
+    "prepare": ("prepare", "turn a public dataset or a click log into ranking lists"),
+    "check": ("check", "look for mistakes in ranking lists before training on them"),
+    "overlap": ("check", "count the tokens that items share: whether a joint pass pays"),
+    "evaluate": ("evaluate", "metrics of a TREC run against judgements"),
+    "teach": ("distil", "write a model's scores of lists, to distil from"),
+    "blend": ("distil", "graded targets from labels and a zero-shot bi-encoder"),
+    "compare": ("evaluate", "one table of several runs, with significance"),
+    "report": ("evaluate", "learning curves, breakdowns and examples of runs as Markdown and HTML"),
+    "threshold": ("threshold", "find and store the score below which items are filtered"),
+    "tune": ("tune", "measure the fastest passes and precision of a model on this machine"),
+    "tokens": ("lists", "store the token ids of items, to rank them by id"),
+    "serve": ("serve", "answer rerank requests over HTTP, with a page"),
+    "export": ("export", "write a model as ONNX or OpenVINO"),
 }
-"""Subcommands beside the training ones; each is the module `crossjem_pl.cli.<name>`."""
+"""The other subcommands: the module of `crossjem_pl.cli` that has the function of this name, and its help."""
 
+_DESCRIPTION = "Re-rank short texts: train, evaluate, compare and use CROSS-JEM and its baselines."
 _EPILOG = """`crossjem COMMAND --help` describes a command. `lightning` and `python -m crossjem_pl` are the same.
 Exit status: 0, 1 after an error of the program, 2 after a mistake in the input, 130 after Ctrl-C."""
 
@@ -58,16 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     quiet_libraries()
     try:
-        if args[:1] == ["test"] and len(args) > 1 and not args[1].startswith("-"):
-            from crossjem_pl.cli.testing import run_test
-
-            run_test(args[1:])
-        elif args and args[0] in TRAINING:
-            from crossjem_pl.cli.training import run_training
-
-            run_training(args)
-        else:
-            _run_command(args)
+        _run(args)
     except _mistakes() as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -77,42 +73,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_command(args: list[str]) -> None:
+def _run(args: list[str]) -> None:
+    helps = {**TRAINING, **{name: text for name, (_, text) in COMMANDS.items()}}
+    name = _chosen("crossjem", _DESCRIPTION, helps, args)
+    if name == "test" and len(args) > 1 and not args[1].startswith("-"):
+        command = _function("testing", "evaluate_model")
+    elif name in TRAINING:
+        from crossjem_pl.cli.training import run_training
+
+        run_training(args)
+        return
+    else:
+        command = _function(COMMANDS[name][0], name)
+    program, rest, text = f"crossjem {name}", args[1:], helps[name]
+    if isinstance(command, Mapping):  # a function for each second word
+        kinds = {kind: (function.__doc__ or "").partition(".")[0] for kind, function in command.items()}
+        kind = _chosen(program, text, kinds, rest)
+        command, program, rest, text = command[kind], f"{program} {kind}", rest[1:], kinds[kind]
+    parser = argparse.ArgumentParser(prog=program, description=text[0].upper() + text[1:] + ".")
+    add_arguments(parser, command)
+    command(**vars(parser.parse_intermixed_args(rest)))
+
+
+def _chosen(program: str, description: str, helps: Mapping[str, str], args: Sequence[str]) -> str:
+    """The first argument, if it is one of the commands; help, version and mistakes end the program."""
     parser = argparse.ArgumentParser(
-        prog="crossjem",
-        description="Re-rank short texts: train, evaluate, compare and use CROSS-JEM and its baselines.",
+        prog=program,
+        description=description[0].upper() + description[1:],
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="print the version and exit"
-    )
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in TRAINING.items():
-        subparsers.add_parser(name, help=text, add_help=False)
-    chosen = args[0] if args and args[0] in COMMANDS else None
-    for name, text in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == chosen:  # the other commands' modules need not be imported
-            _module(name).add_arguments(sub)
-    parsed, rest = parser.parse_known_args(args)
-    if rest and ("texts" not in parsed or any(text.startswith("-") for text in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:  # argparse takes the texts before an option, and leaves those behind it
-        parsed.texts += rest
-    _module(parsed.command).run(parsed)
+    parser.add_argument("--version", action="version", version=f"crossjem_pl {__version__}")
+    commands = parser.add_subparsers(dest="chosen", metavar="COMMAND", required=True)
+    for name, text in helps.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return str(parser.parse_args(args[:1]).chosen)
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        import crossjem_pl
-
-        print(f"crossjem_pl {crossjem_pl.__version__}")
-        parser.exit()
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"crossjem_pl.cli.{name}")
+def _function(module: str, name: str) -> Callable[..., None] | Mapping[str, Callable[..., None]]:
+    found: Any = getattr(importlib.import_module(f"crossjem_pl.cli.{module}"), name)
+    return found
 
 
 def _mistakes() -> tuple[type[Exception], ...]:

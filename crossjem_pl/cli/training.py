@@ -16,16 +16,16 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 
-from crossjem_pl.cli.experiments import experiment_files
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.checkpoints import AtomicCheckpointIO, last_whole_checkpoint
 from crossjem_pl.training.module import RankingModule
 from crossjem_pl.training.run_folder import RunFolder, set_aside_metrics
 
-__all__ = ["SUBCOMMANDS", "run_training"]
+__all__ = ["RankingCLI", "experiment_files", "run_training"]
 
-SUBCOMMANDS = ("fit", "validate", "test", "predict")
+_PACKAGE = Path(__file__).parents[1]
+_CONFIG = ("-c", "--config")
 
 
 class _Parser(LightningArgumentParser):
@@ -106,7 +106,7 @@ class RankingCLI(LightningCLI):
 
 
 def run_training(argv: Sequence[str]) -> None:
-    """Runs one of `SUBCOMMANDS` with the arguments of the command line."""
+    """Runs fit, validate, test or predict with the arguments of the command line."""
     with signal_exit_status():
         RankingCLI(
             RankingModule,
@@ -118,3 +118,38 @@ def run_training(argv: Sequence[str]) -> None:
             parser_kwargs={"prog": "lightning"},
             args=experiment_files(argv),
         )
+
+
+def experiment_files(argv: Sequence[str]) -> list[str]:
+    """The arguments, with the path of the file in place of each packaged experiment's name.
+
+    `-c packaged:rankers/bm25`, `-c rankers/bm25` and `-c experiments/rankers/bm25.yaml` name one file; an existing
+    file of that name comes before it, except with `packaged:`.
+
+    Raises:
+        ValueError: for a name without a file; lists the experiments.
+    """
+    out = list(argv)
+    for index, argument in enumerate(argv):
+        option, equals, value = argument.partition("=")
+        if option in _CONFIG and equals:
+            out[index] = f"{option}={_experiment(value)}"
+        elif index and argv[index - 1] in _CONFIG:
+            out[index] = _experiment(argument)
+    return out
+
+
+def _experiment(name: str) -> str:
+    if Path(name).is_file() and not name.startswith("packaged:"):
+        return name
+    installed = _PACKAGE / "experiments"
+    folder = (
+        installed if installed.is_dir() else _PACKAGE.parent / "experiments"
+    )  # in a clone beside the package
+    short = name.removeprefix("packaged:").removeprefix("experiments/").removesuffix(".yaml")
+    files = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    if short not in files:
+        raise ValueError(
+            f"no file {name}, and no experiment of that name; there are {', '.join(sorted(files))}"
+        )
+    return str(files[short])

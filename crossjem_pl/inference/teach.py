@@ -28,23 +28,31 @@ class TeachReport:
     """What `teach` did.
 
     Args:
+        out: the file of the scores.
         lists: lists of the file.
         scored: lists that this call scored; the others were scored before.
         complete: whether `out` was written (all shards are there).
         truncated: texts of this call that lost tokens to the teacher's length limits.
     """
 
+    out: Path
     lists: int
     scored: int
     complete: bool
     truncated: int
+
+    def __str__(self) -> str:
+        state = f"wrote {self.out}" if self.complete else f"{self.out} waits for the other shards"
+        cut = f"\n{self.truncated} texts were longer than the teacher's limits and were cut" * bool(
+            self.truncated
+        )
+        return f"{state}: {self.lists} lists, {self.scored} scored now{cut}"
 
 
 def teach(
     model: str | Path,
     lists: str | Path,
     out: str | Path,
-    *,
     shard: int = 0,
     shards: int = 1,
     block: int = 256,
@@ -93,7 +101,7 @@ def teach(
     }
     if out.exists():
         _check_same(out, provenance)
-        return TeachReport(len(every), 0, True, 0)
+        return TeachReport(out, len(every), 0, True, 0)
     parts = out.with_name(f"{out.name}.parts")
     parts.mkdir(parents=True, exist_ok=True)
     numbers = range((len(every) + block - 1) // block)
@@ -115,7 +123,7 @@ def teach(
         for file in files:
             file.unlink()
         parts.rmdir()
-    return TeachReport(len(every), scored, complete, reranker.truncated)
+    return TeachReport(out, len(every), scored, complete, reranker.truncated)
 
 
 def blend(

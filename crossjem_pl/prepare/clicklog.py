@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.progress import track
 
@@ -68,32 +68,38 @@ SELECT min({name}), arg_min(source || ' ' || number, {name}), max({name}), arg_m
 """
 
 
-def _option(default: Any, text: str, *choices: str) -> Any:
-    return field(default=default, metadata={"help": text, "choices": choices})
-
-
 @dataclass(frozen=True)
 class LogOptions:
-    """How the rows of a log become lists; the metadata of each field has its help. `columns` are the names of columns
-    by their standard name (`COLUMNS`), where they differ from it.
+    """How the rows of a log become lists.
+
+    Args:
+        columns: names of columns by their standard name (`COLUMNS`), where they differ from it.
+        min_dwell: seconds from which a click is good, where only the dwell time is known.
+        missing_dwell: what clicks with neither flag nor dwell time are.
+        any_click: every click is good.
+        min_good_clicks: good clicks that a keyword needs for label 1.
+        min_items: queries with fewer keywords are left out.
+        require_click: leave out queries without a good click.
+        dev_fraction: share of the queries for dev.
+        test_fraction: share of the queries for test.
+        seed: another one draws other splits.
+        lists_per_shard: lists in a shard.
 
     Raises:
         ValueError: names the option that is out of range.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    min_dwell: float = _option(30.0, "seconds from which a click is good, where only the dwell time is known")
-    missing_dwell: Literal["error", "good", "bad"] = _option(
-        "error", "what clicks with neither flag nor dwell time are", "error", "good", "bad"
-    )
-    any_click: bool = _option(False, "every click is good")
-    min_good_clicks: int = _option(1, "good clicks that a keyword needs for label 1")
-    min_items: int = _option(2, "queries with fewer keywords are left out")
-    require_click: bool = _option(False, "leave out queries without a good click")
-    dev_fraction: float = _option(0.01, "share of the queries for dev")
-    test_fraction: float = _option(0.01, "share of the queries for test")
-    seed: int = _option(0, "another one draws other splits")
-    lists_per_shard: int = _option(LISTS_PER_SHARD, "lists in a shard")
+    min_dwell: float = 30.0
+    missing_dwell: Literal["error", "good", "bad"] = "error"
+    any_click: bool = False
+    min_good_clicks: int = 1
+    min_items: int = 2
+    require_click: bool = False
+    dev_fraction: float = 0.01
+    test_fraction: float = 0.01
+    seed: int = 0
+    lists_per_shard: int = LISTS_PER_SHARD
 
     def __post_init__(self) -> None:
         if min(self.min_good_clicks, self.min_items, self.lists_per_shard) < 1:

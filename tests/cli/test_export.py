@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from crossjem_pl.cli import export as command
 from crossjem_pl.cli import main
+from crossjem_pl.cli.tune import sample_lists
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
@@ -88,7 +88,7 @@ def test_an_export_that_scores_otherwise_is_refused(
 
 
 def test_the_default_samples_are_simulated() -> None:
-    assert [len(one) for one in command._samples(None, 2)] == [100, 100]
+    assert [len(one) for one in sample_lists(None, 2, 100)] == [100, 100]
 
 
 @pytest.mark.parametrize(

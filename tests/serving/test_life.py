@@ -19,7 +19,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from crossjem_pl.cli import main, serve
+from crossjem_pl.cli import main
+from crossjem_pl.cli.command import add_arguments
+from crossjem_pl.cli.serve import serve
 from crossjem_pl.serving import ServingOptions
 from tests.conftest import root
 from tests.serving.conftest import start
@@ -162,7 +164,7 @@ def test_slow_clients_hold_nobody_up(model_folder: Path) -> None:
 
 def test_the_commands_of_deploy_are_understood() -> None:
     parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
+    add_arguments(parser, serve)
     unit = (root() / "deploy" / "crossjem.service").read_text()
     (command,) = re.findall(r"^ExecStart=\S+ serve (.+)$", unit, re.M)
     assert parser.parse_args(command.split()).api_key_env == "CROSSJEM_KEY"

@@ -1,0 +1,124 @@
+"""`crossjem simulate`, `convert`, `split` and `tokens`: commands that write ranking lists or their items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from crossjem_pl.cli.command import counted, passes_on
+from crossjem_pl.data import convert as conversion
+from crossjem_pl.data.split import split_lists
+from crossjem_pl.files import ending, read_lines
+from crossjem_pl.lists import RankingList
+
+__all__ = ["convert", "simulate", "split", "tokens"]
+
+
+@passes_on(conversion.convert)
+def convert(source: Path, target: Path, **options: object) -> None:
+    """Ranking lists from one file layout to another.
+
+    Args:
+        source: file or folder of shards, or a TREC run.
+        target: file to write, or with --shard-size a folder.
+    """
+    print(conversion.convert(source, target, **options))  # type: ignore[arg-type]
+
+
+@passes_on(split_lists)
+def split(source: Path, out: Path, **options: object) -> None:
+    """Train, dev and test out of one set of lists.
+
+    Args:
+        source: lists or pairs in any layout, a file or folder.
+        out: folder for train.parquet, dev.parquet and test.parquet.
+    """
+    for name, count in split_lists(source, out, **options).items():  # type: ignore[arg-type]
+        print(f"{out / name}.parquet: {counted(count, 'list')}")
+
+
+def simulate(
+    *,
+    out: Path,
+    lists: int = 5000,
+    items: int = 100,
+    held_out: int = 500,
+    seed: int = 0,
+    shard_size: int | None = None,
+) -> None:
+    """Simulated sponsored-search lists as Parquet, in flat memory.
+
+    Args:
+        out: folder to write.
+        lists: training lists.
+        items: keywords per list.
+        held_out: lists each of dev and test.
+        seed: another one gives other lists.
+        shard_size: write each split as a folder of shards of so many lists; a call that was interrupted goes on where
+            it stopped.
+    """
+    from rich.progress import track
+
+    from crossjem_pl.data.formats import write_lists
+    from crossjem_pl.data.shards import generate_shards
+    from crossjem_pl.data.simulator import SPLITS, Split
+    from crossjem_pl.data.simulator import simulate as simulated
+
+    def make(part: Split, start: int, count: int) -> Iterable[RankingList]:
+        made = simulated(count, items, seed, start=start, split=part)
+        return track(made, description=f"{part:5}", total=count)
+
+    for part in SPLITS:
+        count = lists if part == "train" else held_out
+        if shard_size is None:
+            path = out / f"{part}.parquet"
+            written = write_lists(make(part, 0, count), path, unique=False)  # ids are numbered
+            print(f"{path}: {written} lists of {items} keywords")
+        else:
+            options: dict[str, str | int | float] = {
+                "generator": "simulator",
+                "items": items,
+                "seed": seed,
+                "split": part,
+            }
+            print(generate_shards(partial(make, part), count, out / part, options, shard_size))
+
+
+def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256) -> None:
+    """The token ids of items by their ids, for ranking without a tokenizer.
+
+    Args:
+        items: id<TAB>text lines (.tsv, .tsv.gz), or ranking lists of any layout.
+        model: model folder or encoder whose tokenizer is used.
+        out: folder to write.
+        max_tokens: tokens kept of an item.
+    """
+    from rich.progress import track
+
+    from crossjem_pl.rankers.encoders import load_tokenizer
+    from crossjem_pl.text import ShortTextTokenizer
+    from crossjem_pl.text.token_store import TokenStore
+
+    tokenizer = ShortTextTokenizer(load_tokenizer(model, cls_and_sep=False), cache_size=0)
+    pairs = track(_items(items), description="tokenising", total=None)
+    store = TokenStore.build(out, pairs, tokenizer, max_tokens)
+    repeated = f", {store.repeated:,} repeats left out" if store.repeated else ""
+    print(
+        f"Wrote {len(store):,} items to {out}: {store.truncated:,} longer than {max_tokens} tokens{repeated}"
+    )
+
+
+def _items(path: Path) -> Iterator[tuple[str, str]]:
+    """Id and text of each item of a table or of ranking lists."""
+    if ending(path) in (".tsv", ".tsv.gz"):
+        for number, line in read_lines(path):
+            item_id, tab, text = line.partition("\t")
+            if not tab or not item_id.strip() or not text.strip():
+                raise ValueError(f"{path}, line {number}: expected id<TAB>text, got {line.strip()!r}")
+            yield item_id, text
+        return
+    from crossjem_pl.data.formats import read_lists
+
+    for ranking_list in read_lists(path, labels_field=None, scores_field=None):
+        yield from zip(ranking_list.item_ids, ranking_list.items, strict=True)
