@@ -33,7 +33,7 @@ from benchmarks.statistics import differences, mean_cells
 from crossjem_pl.data.formats import detect_layout, read_lists
 from crossjem_pl.data.rows import column_names
 from crossjem_pl.data.trec import read_texts
-from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.files import ending, existing
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import take_turns

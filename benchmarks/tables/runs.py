@@ -19,7 +19,7 @@ from benchmarks.contenders import takes_encoder
 from benchmarks.tables.spec import System, Targets
 from crossjem_pl.cli.training import RankingCLI
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.evaluation.measures import Evaluation, evaluate_run
+from crossjem_pl.evaluation.metrics import Evaluation, evaluate_run
 from crossjem_pl.evaluation.runs import read_run_folder
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import PACKAGED

@@ -41,7 +41,7 @@ def evaluate(
     from crossjem_pl.data.formats import read_lists
     from crossjem_pl.data.trec import read_qrels, read_run
     from crossjem_pl.evaluation.clicks import click_metrics
-    from crossjem_pl.evaluation.measures import evaluate_run
+    from crossjem_pl.evaluation.metrics import evaluate_run
 
     scores = read_run(run)
     found = evaluate_run(scores, read_qrels(qrels), metrics, relevant_from=relevant_from)

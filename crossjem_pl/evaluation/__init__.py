@@ -7,12 +7,12 @@ from typing import Any
 
 _MODULES = {
     "Comparison": "comparison",
-    "Evaluation": "measures",
+    "Evaluation": "metrics",
     "RankingMetrics": "metrics",
     "build_report": "report",
     "compare": "report",
     "compare_runs": "comparison",
-    "evaluate_run": "measures",
+    "evaluate_run": "metrics",
     "write_report": "report",
 }
 """Imported when asked for: monitoring needs neither pandas nor what writes pages."""

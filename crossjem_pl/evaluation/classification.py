@@ -2,7 +2,8 @@
 
 The CROSS-JEM paper uses its ranker as a filter that drops irrelevant items, and measures that with AUC-ROC and the
 positive, negative and overall accuracy "when retaining top 80% of positive items per query" (appendix D and G, Tables
-7, 9 and 10).
+7, 9 and 10). Importing this module registers `AUC`, `PosAcc@p`, `NegAcc@p` and `Acc@p` (p percent of the positives are
+kept) as names of ir-measures.
 
 - Scores are compared as float32, as in `metrics`. Equal scores are equal: no order of ids separates them.
 - What is not defined is NaN, never 0: the AUC of a list whose items are all positive, for one.
@@ -10,21 +11,48 @@ positive, negative and overall accuracy "when retaining top 80% of positive item
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from ir_measures.measures import Measure, ParamInfo, register
+from numpy.typing import NDArray
 from torch import Tensor
 
-from crossjem_pl.evaluation.metrics import check_scored
-
-__all__ = ["Accuracies", "Pairs", "Share"]
+__all__ = ["Pairs", "Share", "values_of"]
 
 _ROUNDING = 1e-9
 """0.7 * 10 is a little above 7 in float64; without this slack its ceiling would be 8."""
 
+_KINDS = {"PosAcc": "positive", "NegAcc": "negative", "Acc": "overall"}
+_REL = {"rel": ParamInfo(dtype=int, default=1, desc="lowest relevance of a positive")}
+_THRESHOLD = {
+    "keep": ParamInfo(dtype=int, required=True, choices=range(1, 101), desc="percentage kept"),
+    "threshold": ParamInfo(dtype=str, choices=("query", "run"), default="query", desc="one for each"),
+}
 
-@dataclass(frozen=True, slots=True)
-class Share:
+
+class _PairMeasure(Measure):
+    """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries."""
+
+    def validate_params(self) -> None:
+        if "keep" in self.SUPPORTED_PARAMS and "keep" not in self.params:
+            raise ValueError(f"say which percentage of the positives is kept, as in {self.NAME}@80")
+        super().validate_params()
+
+
+def _register(name: str, params: dict[str, ParamInfo], **fields: str) -> None:
+    fields |= {"__name__": name, "NAME": name}
+    register(type(name, (_PairMeasure,), {**fields, "SUPPORTED_PARAMS": params})())
+
+
+_register("AUC", _REL)
+for _name in _KINDS:
+    _register(_name, _THRESHOLD | _REL, AT_PARAM="keep")
+
+
+class Share(NamedTuple):
     """Counts of each list, int64 [lists]: `right` ones of `total`."""
 
     right: Tensor
@@ -36,39 +64,9 @@ class Share:
         return torch.where(self.total > 0, self.right.double() / self.total, torch.nan)
 
     @property
-    def mean(self) -> float:
-        """Mean of `per_list` over the lists that have the value; NaN if none has."""
-        return float(self.per_list.nanmean())
-
-    @property
     def pooled(self) -> float:
         """The share of all (query, item) pairs together, as in the paper's tables; NaN without pairs."""
         return float(self.right.sum().double() / self.total.sum())
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracies:
-    """What a threshold does; a list without a threshold has 0 everywhere and is excluded from all shares.
-
-    Args:
-        positive: positives that are kept, of all positives.
-        negative: negatives that are dropped, of all negatives.
-        excluded: lists without a threshold.
-    """
-
-    positive: Share
-    negative: Share
-    excluded: int
-
-    @property
-    def overall(self) -> Share:
-        """Kept positives and dropped negatives, of all items."""
-        return Share(self.positive.right + self.negative.right, self.positive.total + self.negative.total)
-
-    @property
-    def kept(self) -> Tensor:
-        """Items at or above the threshold: int64 [lists]."""
-        return self.positive.right + self.negative.total - self.negative.right
 
 
 class Pairs:
@@ -78,13 +76,9 @@ class Pairs:
         scores, labels: [lists, items].
         mask: bool [lists, items], True on items.
         rel: lowest label of a positive.
-
-    Raises:
-        ValueError: for unequal shapes, a mask that is not bool, or a NaN score.
     """
 
     def __init__(self, scores: Tensor, labels: Tensor, mask: Tensor, rel: float = 1) -> None:
-        check_scored(scores, labels, mask)
         self.scores, self.mask, self.rel = scores.float(), mask, rel
         self.positive = mask & (labels >= rel)
         self.negative = mask & ~self.positive
@@ -97,31 +91,33 @@ class Pairs:
         mean the same for every query, which `auc_per_list` does not. (torchmetrics' takes the sigmoid of scores
         outside of [0, 1] first, in which large ones tie.)
         """
-        chosen = self.mask.flatten()
-        flat = [tensor.flatten()[chosen][None] for tensor in (self.scores, self.positive, self.mask)]
-        return float(_mann_whitney(flat[0], flat[1], flat[2]))
+        return _auc(self.scores[self.mask].numpy(), self.positive[self.mask].numpy())
 
     def auc_per_list(self) -> Tensor:
         """AUC-ROC inside each list: float64 [lists], NaN where a list lacks positives or negatives."""
-        return _mann_whitney(self.scores, self.positive, self.mask)
+        rows = zip(self.scores.numpy(), self.positive.numpy(), self.mask.numpy(), strict=True)
+        values = [_auc(scores[mask], positive[mask]) for scores, positive, mask in rows]
+        return torch.tensor(values, dtype=torch.float64)
 
-    def accuracies(self, threshold: float | Tensor) -> Accuracies:
+    def accuracies(self, threshold: float | Tensor) -> dict[str, Share]:
         """Accuracies when an item is predicted positive at a score >= `threshold`.
 
         Args:
-            threshold: one number for all lists, or float [lists]; a list with NaN is excluded.
+            threshold: one number for all lists, or float [lists]; a list with NaN is left out of all counts.
+
+        Returns:
+            Of `positive` pairs those that are kept, of `negative` ones those that are dropped, of `overall` (all)
+            those that are either.
         """
-        limits = torch.as_tensor(threshold, dtype=torch.float64, device=self.scores.device)
-        if limits.ndim > 1 or (limits.ndim == 1 and len(limits) != len(self.scores)):
-            raise ValueError(f"threshold must be a number or [{len(self.scores)}], got {tuple(limits.shape)}")
-        limits = limits.expand(len(self.scores))[:, None]
+        limits = torch.as_tensor(threshold, dtype=torch.float64).expand(len(self.scores))[:, None]
         counted, kept = ~limits.isnan(), self.scores.double() >= limits
         positive, negative = self.positive & counted, self.negative & counted
-        return Accuracies(
-            Share((positive & kept).sum(dim=1), positive.sum(dim=1)),
-            Share((negative & ~kept).sum(dim=1), negative.sum(dim=1)),
-            int((~counted).sum()),
+        right, total = (
+            ((positive & kept).sum(1), (negative & ~kept).sum(1)),
+            (positive.sum(1), negative.sum(1)),
         )
+        shares = {"positive": Share(right[0], total[0]), "negative": Share(right[1], total[1])}
+        return shares | {"overall": Share(sum(right, torch.tensor(0)), sum(total, torch.tensor(0)))}
 
     def recall_thresholds(self, keep: float = 0.8) -> Tensor:
         """The score of the ceil(keep * P)-th best of each list's P positives: float64 [lists], NaN where P = 0.
@@ -171,10 +167,8 @@ class Pairs:
         """
         _check_share("precision", precision)
         values, order = self.scores[self.mask].sort(descending=True)
-        if not len(values):
-            raise ValueError("there are no items")
         right = self.positive[self.mask][order].cumsum(dim=0).double()
-        found = right / torch.arange(1, len(values) + 1, device=values.device)
+        found = right / torch.arange(1, len(values) + 1)
         last_of_ties = torch.ones_like(order, dtype=torch.bool)
         last_of_ties[:-1] = values[:-1] > values[1:]
         reached = (last_of_ties & (found >= precision - _ROUNDING)).nonzero()
@@ -189,21 +183,28 @@ class Pairs:
         return (kept + float(lower.max())) / 2 if len(lower) else kept
 
 
+def values_of(measure: Measure, pairs: Pairs) -> tuple[Tensor, float]:
+    """Values per list of a measure of this module, float64 [lists], and the pooled value; NaN where not defined."""
+    if measure.NAME == "AUC":
+        return pairs.auc_per_list(), pairs.auc()
+    keep = measure["keep"] / 100
+    if measure["threshold"] == "query":
+        threshold: Tensor | float = pairs.recall_thresholds(keep)
+    else:
+        threshold = pairs.threshold_at_recall(keep) if pairs.positive.any() else math.nan
+    share = pairs.accuracies(threshold)[_KINDS[str(measure.NAME)]]
+    return share.per_list, share.pooled
+
+
+def _auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float:
+    """U / (P N), from midranks; NaN where P or N is 0."""
+    from scipy.stats import rankdata
+
+    p = int(positive.sum())
+    pairs = p * (len(positive) - p)
+    return float(rankdata(scores)[positive].sum() - p * (p + 1) / 2) / pairs if pairs else math.nan
+
+
 def _check_share(name: str, value: float) -> None:
     if not 0 < value <= 1:
         raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
-
-
-def _mann_whitney(scores: Tensor, positive: Tensor, mask: Tensor) -> Tensor:
-    """U / (P N) of each row, float64 [rows], from midranks; NaN where P or N is 0."""
-    items = mask.sum(dim=1, keepdim=True)
-    values = scores.masked_fill(~mask, torch.inf)
-    ordered = values.sort(dim=1).values
-    below = torch.searchsorted(ordered, values)
-    # padding sorts last, level with scores that are infinite themselves
-    through = torch.searchsorted(ordered, values, right=True).minimum(items)
-    midrank = (below + through + 1).double() / 2
-    count = positive.sum(dim=1).double()
-    pairs = count * (items.squeeze(1) - count)
-    u = (midrank * positive).sum(dim=1) - count * (count + 1) / 2
-    return torch.where(pairs > 0, u / pairs, torch.nan)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from crossjem_pl.data.simulator import click_probability, quick_back_probability
-from crossjem_pl.evaluation.measures import rank_items
+from crossjem_pl.evaluation.metrics import rank_items
 from crossjem_pl.lists import RankingList
 
 __all__ = ["ClickMetrics", "click_metrics"]

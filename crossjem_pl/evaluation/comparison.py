@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from crossjem_pl.data.trec import read_qrels
-from crossjem_pl.evaluation.measures import evaluate_run
-from crossjem_pl.evaluation.metrics import parse_measures
+from crossjem_pl.evaluation.metrics import evaluate_run, parse_measures
 from crossjem_pl.evaluation.runs import Run, read_run_folder, with_names
 from crossjem_pl.evaluation.significance import (
     bootstrap_interval,

@@ -1,7 +1,8 @@
-"""Ranking metrics of many lists at once: pure functions on padded tensors, and one torchmetrics `Metric` of them.
+"""Ranking metrics: of padded tensors, of a training's validations (`RankingMetrics`) and of a run (`evaluate_run`).
 
-Monitoring (`RankingMetrics`) and reports (`evaluate_run`) compute with the same functions; values equal those of
-ir-measures to 1e-6.
+RR, AP, nDCG, P and R are pure functions on padded tensors, the same ones for monitoring and for reports; values equal
+those of ir-measures to 1e-6. AUC and the accuracies at a threshold are in `classification`. Everything else that has an
+ir-measures name is computed by ir-measures, on the same ranking.
 
 - Rank order: score descending; equal scores by item id descending, the rule of trec_eval. Scores are compared as
   float32, as trec_eval does.
@@ -16,23 +17,45 @@ ir-measures to 1e-6.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import ir_measures
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
+from crossjem_pl.data.trec import ranked as ranked_ids
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
+    "Evaluation",
     "RankingMetrics",
-    "check_scored",
     "compute",
+    "evaluate_run",
     "is_vectorised",
     "parse_measures",
+    "rank_items",
     "tie_order",
 ]
+
+PAIR_MEASURES = ("AUC", "PosAcc", "NegAcc", "Acc")
+"""Names that `classification` registers with ir-measures."""
+
+_BLOCK = 1024
+"""Lists of a run that are padded to one width at a time."""
+
+Run = Mapping[str, Mapping[str, float]]
+Qrels = Mapping[str, Mapping[str, float]]
 
 
 def reciprocal_rank(ranked: Tensor, judged: Tensor, k: int | None, rel: float) -> Tensor:
@@ -181,6 +204,8 @@ def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
     """
     if isinstance(names, str) or not names:
         raise ValueError(f"expected a sequence of metric names such as ['RR@10'], got {names!r}")
+    if any(name.startswith(PAIR_MEASURES) for name in names):
+        import_module("crossjem_pl.evaluation.classification")  # registers them
     measures: dict[str, ir_measures.Measure] = {}
     for name in names:
         try:
@@ -275,3 +300,189 @@ def _key(query_id: str) -> np.ndarray:
 
 def _ranks(ranked: Tensor) -> Tensor:
     return torch.arange(1, ranked.shape[1] + 1, device=ranked.device, dtype=ranked.dtype)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate_run` returns.
+
+    Args:
+        per_query: one row per judged query (index `query_id`, sorted), one float64 column per metric. NaN where
+            the metric is not defined: AUC without both positives and negatives, accuracies without positives.
+        missing: judged queries that the run does not hold. Each counts as 0 in every mean.
+        unjudged: queries of the run without judgements. They count nowhere.
+        pooled: of AUC and accuracies: the value over all (query, item) pairs of the run's judged queries
+            together, as the CROSS-JEM paper's tables have it. No mean of anything per query.
+        relevant_from: lowest relevance that is relevant, for the metrics that do not say `rel` themselves.
+    """
+
+    per_query: pd.DataFrame
+    missing: tuple[str, ...]
+    unjudged: tuple[str, ...]
+    pooled: dict[str, float] = field(default_factory=dict)
+    relevant_from: float = 1
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Mean of each metric over all judged queries for which it is defined; NaN if there are none."""
+        return {str(name): float(value) for name, value in self.per_query.mean().items()}
+
+    @property
+    def undefined(self) -> dict[str, int]:
+        """Judged queries that a metric's mean leaves out, for the metrics that have such."""
+        return {str(name): int(count) for name, count in self.per_query.isna().sum().items() if count}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: the fields, the means, the number of judged queries; None for what is not defined."""
+        rows = self.per_query.to_dict(orient="index")
+        return {
+            "means": _defined(self.means),
+            "pooled": _defined(self.pooled),
+            "undefined": self.undefined,
+            "queries": len(self.per_query),
+            "relevant_from": self.relevant_from,
+            "missing": list(self.missing),
+            "unjudged": list(self.unjudged),
+            "per_query": {str(query): _defined(row) for query, row in rows.items()},
+        }
+
+    def to_markdown(self) -> str:
+        """A table of the means and pooled values, and a line for what they leave out or count as 0."""
+        lines = ["| metric | mean over queries | all pairs |", "| --- | ---: | ---: |"]
+        for name, mean in self.means.items():
+            cells = (mean, *([self.pooled[name]] if name in self.pooled else []))
+            texts = ["undefined" if math.isnan(cell) else f"{cell:.4f}" for cell in cells]
+            lines.append(f"| {name} | {' | '.join([*texts, ''][:2])} |")
+        lines += ["", f"{len(self.per_query)} judged queries."]
+        lines += [
+            f"{n} of them have no {name} and are left out of its mean." for name, n in self.undefined.items()
+        ]
+        if self.relevant_from != 1:
+            lines.append(f"Relevant are grades of at least {self.relevant_from:g}.")
+        if self.missing:
+            lines.append(f"{len(self.missing)} of them are missing from the run and count as 0.")
+        if self.unjudged:
+            lines.append(f"{len(self.unjudged)} queries of the run are not judged and are left out.")
+        return "\n".join(lines) + "\n"
+
+    def write(self, folder: str | Path, prefix: str = "") -> None:
+        """Writes `<prefix>metrics.json` (`to_dict`) and `<prefix>metrics.md` (`to_markdown`) into `folder`."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        (folder / f"{prefix}metrics.json").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{prefix}metrics.md").write_text(self.to_markdown(), encoding="utf-8")
+
+
+def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from: float = 1) -> Evaluation:
+    """Evaluates a run; the figures are those of ir-measures on a run without ties.
+
+    The providers of ir-measures break ties differently: trec_eval by id descending on float32 scores, the MS MARCO
+    script behind RR@k by id ascending on float64. Here all metrics see one ranking, that of `rank_items`.
+
+    Args:
+        run: query id -> item id -> score.
+        qrels: query id -> item id -> graded relevance; whole numbers for what ir-measures computes.
+        names: ir-measures strings, aliases included ("RR@10", "MRR@10", "nDCG@10"), "AUC", "PosAcc@80",
+            "NegAcc@80", "Acc@80" and, with one threshold for all queries, "NegAcc(threshold='run')@80". The last
+            kinds look at the items of the run only; an item that is not judged is a negative.
+        relevant_from: lowest relevance that is relevant, for the names that do not say `rel` themselves.
+
+    Raises:
+        ValueError: for a bad metric name, no judgements, a relevance that is no finite number or, for
+            ir-measures, not whole, a score that is not finite in float32, or a run and qrels that share no query.
+    """
+    import pandas as pd
+
+    measures = parse_measures(names)
+    if not qrels:
+        raise ValueError("the qrels hold no query")
+    evaluated = [query for query in qrels if run.get(query)]
+    if not evaluated:
+        raise ValueError(
+            f"the run and the qrels share no query: {next(iter(qrels))!r} is judged, "
+            f"the run holds {next(iter(run), 'nothing')!r}"
+        )
+    for query in evaluated:
+        _check_finite(query, run[query], qrels[query])
+    values = {name: dict.fromkeys(sorted(qrels), 0.0) for name in measures}
+    pooled = {}
+    vectorised = [name for name, measure in measures.items() if is_vectorised(measure)]
+    for block, rows in _blocks(run, qrels, evaluated, vectorised, relevant_from):
+        for name, row in rows.items():
+            values[name].update(zip(block, row.tolist(), strict=True))
+    for name, measure in measures.items():
+        if measure.NAME in PAIR_MEASURES:
+            from crossjem_pl.evaluation.classification import Pairs, values_of
+
+            pairs = Pairs(*_tensors(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
+            per_list, pooled[name] = values_of(measure, pairs)
+            values[name].update(zip(evaluated, per_list.tolist(), strict=True))
+        elif name not in vectorised:
+            values[name].update(_with_ir_measures(measure, run, qrels, evaluated, relevant_from))
+    per_query = pd.DataFrame(values, dtype=np.float64).rename_axis(index="query_id")
+    missing = tuple(sorted(query for query in qrels if not run.get(query)))
+    unjudged = tuple(sorted(query for query in run if query not in qrels))
+    return Evaluation(per_query, missing, unjudged, pooled, relevant_from)
+
+
+def rank_items(scores: Mapping[str, float]) -> list[str]:
+    """Item ids best first: score descending as float32, equal scores by item id descending (trec_eval)."""
+    return ranked_ids({item: float(np.float32(score)) for item, score in scores.items()})
+
+
+def _blocks(
+    run: Run, qrels: Qrels, queries: Sequence[str], names: Sequence[str], relevant_from: float
+) -> Iterator[tuple[Sequence[str], dict[str, Tensor]]]:
+    """Some queries at a time, and their values of the metrics that `compute` knows."""
+    for first in range(0, len(queries) if names else 0, _BLOCK):
+        block = queries[first : first + _BLOCK]
+        order = tie_order([list(run[query]) for query in block])
+        judged = _padded([list(qrels[query].values()) for query in block])
+        tensors = _tensors(run, qrels, block)
+        yield block, compute(names, *tensors, order, judged=judged, relevant_from=relevant_from)
+
+
+def _with_ir_measures(
+    measure: ir_measures.Measure, run: Run, qrels: Qrels, queries: Sequence[str], relevant_from: float
+) -> dict[str, float]:
+    """Values per query; ir-measures gets the items' ranks for scores, in which nothing ties."""
+    if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params:
+        measure = measure(rel=math.ceil(relevant_from))
+    for query in queries:
+        for item, label in qrels[query].items():
+            if not float(label).is_integer():
+                raise ValueError(
+                    f"qrels of query {query!r}, item {item!r}: {label!r} is not a whole number, which {measure} needs"
+                )
+    judged = {query: {item: int(label) for item, label in qrels[query].items()} for query in queries}
+    untied = {
+        query: {item: float(-rank) for rank, item in enumerate(rank_items(run[query]))} for query in queries
+    }
+    return {found.query_id: float(found.value) for found in ir_measures.iter_calc([measure], judged, untied)}
+
+
+def _check_finite(query: str, scores: Mapping[str, float], labels: Mapping[str, float]) -> None:
+    for values, kind in ((scores, "score"), (labels, "relevance")):
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(np.array(list(values.values()), dtype=np.float64).astype(np.float32))
+        if not finite.all():
+            item = list(values)[int(np.argmin(finite))]
+            raise ValueError(
+                f"query {query!r}, item {item!r}: {kind} {values[item]!r} is not finite in float32"
+            )
+
+
+def _tensors(run: Run, qrels: Qrels, queries: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores and labels float64 [queries, items], and the mask; what is not judged has label 0."""
+    scores = _padded([list(run[query].values()) for query in queries])
+    labels = _padded([[qrels[query].get(item, 0) for item in run[query]] for query in queries])
+    return scores, labels, _padded([[1] * len(run[query]) for query in queries]) > 0
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
+    return pad_sequence([torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
+
+
+def _defined(values: Mapping[Any, float]) -> dict[str, float | None]:
+    return {str(name): None if math.isnan(value) else float(value) for name, value in values.items()}

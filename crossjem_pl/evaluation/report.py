@@ -25,8 +25,7 @@ from crossjem_pl.evaluation import charts
 from crossjem_pl.evaluation.breakdown import break_down, calibrate, calibration_error, word_overlap
 from crossjem_pl.evaluation.charts import Plot
 from crossjem_pl.evaluation.comparison import TIE, Comparison, compare_runs
-from crossjem_pl.evaluation.measures import rank_items
-from crossjem_pl.evaluation.metrics import parse_measures
+from crossjem_pl.evaluation.metrics import parse_measures, rank_items
 from crossjem_pl.evaluation.page import p_value, parameters, render, training_time
 from crossjem_pl.evaluation.runs import Run, Texts, read_run_folder, read_texts_of, with_names
 from crossjem_pl.text import ShortTextTokenizer

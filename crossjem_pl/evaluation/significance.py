@@ -7,6 +7,7 @@ for no queries and for values that are not finite. scipy is imported when someth
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -112,17 +113,13 @@ def bootstrap_interval(
 
 
 def _one_sample(columns: FloatArray, mean: float, alternative: str) -> FloatArray:
-    """p of t-tests per column, also where the differences do not vary."""
+    """p of t-tests per column; 1 where t has no value: for one query, or where all differences equal `mean`."""
     from scipy.stats import ttest_1samp
 
-    if len(columns) == 1:
-        return np.ones(columns.shape[1])
-    constant, shifted = np.ptp(columns, axis=0) < 1e-12, columns[0] - mean
-    certain = {"two-sided": shifted != 0, "greater": shifted > 0, "less": shifted < 0}[alternative]
-    result = np.where(certain, 0.0, 1.0)
-    if not constant.all():
-        result[~constant] = ttest_1samp(columns[:, ~constant], mean, axis=0, alternative=alternative).pvalue
-    return result
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # differences that do not vary
+        p = ttest_1samp(columns, mean, axis=0, alternative=alternative).pvalue
+    return np.nan_to_num(p, nan=1.0)
 
 
 def _columns(values: ArrayLike) -> tuple[FloatArray, tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 import crossjem_pl
-from crossjem_pl.evaluation.classification import Accuracies, Pairs
+from crossjem_pl.evaluation.classification import Pairs, Share
 from crossjem_pl.evaluation.significance import bootstrap_interval
 from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.lists import RankingList
@@ -67,6 +67,8 @@ def choose_threshold(
             raise ValueError(f"list {ranking_list.query_id!r}, field 'labels': a threshold needs labels")
         if len(row) != len(ranking_list):
             raise ValueError(f"list {ranking_list.query_id!r}: {len(row)} scores, {len(ranking_list)} items")
+        if row.isnan().any():
+            raise ValueError(f"list {ranking_list.query_id!r} has a NaN score")
     with_positives = sum(max(ranking_list.labels or ()) >= relevant_from for ranking_list in lists)
     if with_positives < 2:
         raise ValueError(
@@ -81,13 +83,16 @@ def choose_threshold(
     )
     threshold = {"keep": pairs.threshold_at_recall, "precision": pairs.threshold_at_precision}[rule](target)
     found = pairs.accuracies(threshold)
-    figures = _shares(found, seed) | _accuracies(found, "")
+    kept = found["positive"].right + found["negative"].total - found["negative"].right
+    figures = _shares(found["positive"], kept, seed) | _accuracies(found, "")
     if rule == "keep":
         figures |= _accuracies(pairs.accuracies(pairs.recall_thresholds(target)), "own_")
     figures |= {"auc": pairs.auc(), "auc_per_list": float(pairs.auc_per_list().nanmean())}
-    figures["items_per_list"] = float(pairs.mask.sum() / len(lists))
-    figures["kept_per_list"] = float(found.kept.double().mean())
-    figures["lists_left_empty"] = float((found.kept == 0).double().mean())
+    figures |= {
+        "items_per_list": float(pairs.mask.sum() / len(lists)),
+        "kept_per_list": float(kept.double().mean()),
+    }
+    figures["lists_left_empty"] = float((kept == 0).double().mean())
     return StoredThreshold(
         threshold,
         rule,
@@ -95,8 +100,8 @@ def choose_threshold(
         float(relevant_from),
         len(lists),
         len(lists) - with_positives,
-        int(found.positive.total.sum()),
-        int(found.negative.total.sum()),
+        int(found["positive"].total.sum()),
+        int(found["negative"].total.sum()),
         {name: None if math.isnan(value) else value for name, value in figures.items()},
         data,
         content_sha256(repr((one.query_id, one.query, one.item_ids, one.items, one.labels)) for one in lists),
@@ -107,23 +112,26 @@ def choose_threshold(
     )
 
 
-def _shares(found: Accuracies, seed: int) -> dict[str, float]:
-    """Kept share of the positives and precision, with intervals over lists."""
-    kept, right = (count.double().numpy() for count in (found.kept, found.positive.right))
-    share = found.positive.per_list.numpy()
-    share, precision = share[~np.isnan(share)], [math.nan] * 3
-    if kept.any():
-        mean = right.sum() / kept.sum()
-        linearised = (right - mean * kept) / kept.mean()
-        precision = [mean, *np.add(mean, bootstrap_interval(linearised, seed=seed)).clip(0, 1)]
-    figures = {"kept_share": (share.mean(), *bootstrap_interval(share, seed=seed)), "precision": precision}
-    ends = ("", "_low", "_high")
+def _shares(positive: Share, kept: Tensor, seed: int) -> dict[str, float]:
+    """Kept share of the positives and precision, with intervals over lists; `kept`: items of each list, [lists]."""
+    share = positive.per_list[positive.total > 0].numpy()
+    values, all_kept = (
+        {"kept_share": [share.mean(), *bootstrap_interval(share, seed=seed)]},
+        kept.double().numpy(),
+    )
+    values["precision"] = [math.nan] * 3
+    if all_kept.any():
+        mean = positive.right.sum().item() / all_kept.sum()
+        linearised = (positive.right.numpy() - mean * all_kept) / all_kept.mean()
+        values["precision"] = [mean, *np.add(mean, bootstrap_interval(linearised, seed=seed)).clip(0, 1)]
     return {
-        name + end: float(v) for name, values in figures.items() for end, v in zip(ends, values, strict=True)
+        name + end: float(number)
+        for name, numbers in values.items()
+        for end, number in zip(("", "_low", "_high"), numbers, strict=True)
     }
 
 
-def _accuracies(found: Accuracies, prefix: str) -> dict[str, float]:
-    shares = {"positive": found.positive, "negative": found.negative, "overall": found.overall}
+def _accuracies(shares: dict[str, Share], prefix: str) -> dict[str, float]:
     pooled = {f"{prefix}{kind}_accuracy": share.pooled for kind, share in shares.items()}
-    return pooled | {f"{prefix}{kind}_accuracy_per_list": share.mean for kind, share in shares.items()}
+    means = {kind: float(share.per_list.nanmean()) for kind, share in shares.items()}
+    return pooled | {f"{prefix}{kind}_accuracy_per_list": mean for kind, mean in means.items()}

@@ -17,7 +17,7 @@ from torch import Tensor
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule, Stage
 from crossjem_pl.data.trec import write_qrels, write_run
-from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.folder import save_ranker

@@ -15,7 +15,7 @@ import yaml
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.trec import read_qrels, read_run
-from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.inference import Reranker
 from tests.conftest import example_lists, root
 

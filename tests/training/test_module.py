@@ -13,7 +13,7 @@ from lightning import Trainer
 
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.evaluation.measures import evaluate_run
+from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import InBatchInfoNCE, RankingProbabilityLoss, SoftmaxCrossEntropy
 from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, QueryHead
