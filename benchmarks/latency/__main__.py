@@ -9,7 +9,7 @@ DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead e
 assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text. Weights are
 the encoder's with fresh heads: they do not change the time.
 
-Writes latency.json (`crossjem report --latency` reads it), latency.md and latency.png.
+Writes latency.json, latency.md and latency.png.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from crossjem_pl.cli.command import make_table, passes_on, wide_console, write_json
 from crossjem_pl.evaluation.comparison import compare_runs
-from crossjem_pl.evaluation.report import build_report, results_table, write_report
+from crossjem_pl.evaluation.report import build_report, write_report
 from crossjem_pl.evaluation.report import compare as write_comparison
+from crossjem_pl.evaluation.sections import results_table
 
 __all__ = ["compare", "evaluate", "report"]
 
@@ -47,16 +48,17 @@ def evaluate(
     found = evaluate_run(scores, read_qrels(qrels), metrics, relevant_from=relevant_from)
     clicked = None if clicks is None else click_metrics(scores, read_lists(clicks), shown)
     if json:
-        more = {} if clicked is None else {"clicks": clicked.to_dict()}
+        more = {} if clicked is None else {"clicks": clicked}
         print(dumps({**found.to_dict(), **more}, ensure_ascii=False))
     else:
         print(found.to_markdown())
-        if clicked is not None:
-            print(clicked.to_markdown())
+        for name, value in (clicked or {}).items():
+            if value != []:
+                print(f"{name.replace('_', ' ')}: {f'{value:.4f}' if isinstance(value, float) else value}")
     if out is not None:
         found.write(out)
         if clicked is not None:
-            write_json(clicked.to_dict(), out / "clicks.json")
+            write_json(clicked, out / "clicks.json")
 
 
 @passes_on(compare_runs, "names", "seed")
@@ -96,18 +98,16 @@ def report(
     *,
     out: Path = Path("report"),
     metric: str = "RR@10",
-    latency: Path | None = None,
     examples: int = 5,
     tokenizer: str | None = None,
     **options: object,
 ) -> None:
-    """Runs as one page, with curves, breakdowns, calibration, latency and examples.
+    """Runs as one page, with curves, breakdowns, calibration and examples.
 
     Args:
         runs: run folders or TREC run files.
         out: folder for report.html, report.md and the figures.
         metric: what is broken down.
-        latency: JSON that make bench-latency wrote.
         examples: lists of each kind.
         tokenizer: count the overlap of items in tokens of this encoder, by default in words.
     """
@@ -117,14 +117,7 @@ def report(
 
     tokens = None if tokenizer is None else ShortTextTokenizer(load_tokenizer(tokenizer))
     with wide_console().status("report"):
-        found = build_report(
-            runs,
-            metric,
-            latency=latency,
-            examples=examples,
-            tokenizer=tokens,
-            **options,  # type: ignore[arg-type]
-        )
+        found = build_report(runs, metric, examples=examples, tokenizer=tokens, **options)  # type: ignore[arg-type]
         write_report(found, out)
     for note in found.notes:
         print(note)

@@ -2,71 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from crossjem_pl.data.simulator import click_probability, quick_back_probability
 from crossjem_pl.evaluation.metrics import rank_items
 from crossjem_pl.lists import RankingList
 
-__all__ = ["ClickMetrics", "click_metrics"]
-
-
-@dataclass(frozen=True)
-class ClickMetrics:
-    """What `click_metrics` found; rates over all queries together, NaN where there is nothing to count.
-
-    Args:
-        k: items shown per query at the most.
-        per_query: one row per list (index `query_id`, in the order of the lists), per impression of the query:
-            `shown` items, and `clicks`, `good_clicks` and `quick_backs` on them, float64.
-        missing: lists that the run does not hold: nothing is shown for them.
-        unknown: queries of the run without a list. They count nowhere.
-    """
-
-    k: int
-    per_query: pd.DataFrame
-    missing: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-    @property
-    def rates(self) -> dict[str, float]:
-        """Clicks and good clicks (those that are no quick-backs) per shown item, and the share of quick-backs.
-
-        The last is the figure of the CROSS-JEM paper's A/B test ("users who close the ad quickly, indicating
-        non-relevance", appendix G).
-        """
-        pairs = {"click_rate": ("clicks", "shown"), "good_click_rate": ("good_clicks", "shown")}
-        pairs["quick_back_rate"] = ("quick_backs", "clicks")
-        totals = self.per_query.sum()
-        return {n: float(totals[a] / totals[b]) if totals[b] else math.nan for n, (a, b) in pairs.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: the rates (None where not defined), k, number of queries, the two lists of ids."""
-        rates = {name: None if math.isnan(rate) else rate for name, rate in self.rates.items()}
-        ids = {"missing": list(self.missing), "unknown": list(self.unknown)}
-        return {"k": self.k, **rates, "queries": len(self.per_query), **ids}
-
-    def to_markdown(self) -> str:
-        """A table of the rates, and a line for queries that are missing or unknown."""
-        names = ("clicks per shown item", "good clicks per shown item", "quick-backs per click")
-        rows = [f"| {name} | {rate:.4f} |" for name, rate in zip(names, self.rates.values(), strict=True)]
-        shown = f"{len(self.per_query)} queries, {self.per_query['shown'].mean():.1f} items shown on average."
-        lines = [f"| simulated clicks on the first {self.k} | rate |", "| --- | ---: |", *rows, "", shown]
-        if self.missing:
-            lines.append(f"{len(self.missing)} of them are missing from the run: nothing is shown for them.")
-        if self.unknown:
-            lines.append(f"{len(self.unknown)} queries of the run have no list and are left out.")
-        return "\n".join(lines) + "\n"
+__all__ = ["click_metrics"]
 
 
 def click_metrics(
     run: Mapping[str, Mapping[str, float]], lists: Iterable[RankingList], k: int = 10
-) -> ClickMetrics:
+) -> dict[str, Any]:
     """Shows the first k items of each ranking to the simulator's users.
 
     With r_i the relevance of the item at rank i, a user clicks with p(r_i) and comes back at once from a click
@@ -83,32 +31,42 @@ def click_metrics(
         lists: lists whose scores are the true relevance in [0, 1], as the simulator writes them.
         k: items shown.
 
+    Returns:
+        Over all queries together: `click_rate` and `good_click_rate` per shown item, `quick_back_rate` per click
+        (the figure of the CROSS-JEM paper's A/B test, appendix G); `k`, `queries`
+        and the items `shown` per query; `missing`: lists that the run does not hold, for which nothing is shown, and
+        `unknown`: queries of the run without a list, which count nowhere.
+
     Raises:
         ValueError: for k below 1, no lists, a query with two lists, an item of the run that its list lacks, lists
             that share no query with the run, a list without scores or with one outside [0, 1]; names the list.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    rows: dict[str, tuple[float, float, float]] = {}
+    shown: dict[str, list[float]] = {}
     for ranking_list in lists:
         query = ranking_list.query_id
-        if query in rows:
+        if query in shown:
             raise ValueError(f"list {query!r} occurs more than once")
-        relevance = _relevance_of_shown(ranking_list, run.get(query, {}), k)
-        clicks = [click_probability(r) for r in relevance]
-        back = sum(click * quick_back_probability(r) for click, r in zip(clicks, relevance, strict=True))
-        rows[query] = (len(relevance), sum(clicks), back)
-    if not rows:
+        shown[query] = _relevance_of_shown(ranking_list, run.get(query, {}), k)
+    if not shown:
         raise ValueError("there are no lists")
-    missing = tuple(query for query in rows if not run.get(query))
-    if len(missing) == len(rows):
+    missing = [query for query in shown if not run.get(query)]
+    if len(missing) == len(shown):
         raise ValueError(f"the run and the lists share no query: {missing[0]!r} is a list without a ranking")
-    table = pd.DataFrame.from_dict(
-        rows, orient="index", columns=["shown", "clicks", "quick_backs"], dtype=float
-    )
-    table.insert(2, "good_clicks", table["clicks"] - table["quick_backs"])
-    table.index.name = "query_id"
-    return ClickMetrics(k, table, missing, tuple(sorted(query for query in run if query not in rows)))
+    items = [relevance for of_list in shown.values() for relevance in of_list]
+    clicks = sum(map(click_probability, items))
+    back = sum(click_probability(relevance) * quick_back_probability(relevance) for relevance in items)
+    return {
+        "k": k,
+        "click_rate": clicks / len(items),
+        "good_click_rate": (clicks - back) / len(items),
+        "quick_back_rate": back / clicks,
+        "queries": len(shown),
+        "shown": len(items) / len(shown),
+        "missing": missing,
+        "unknown": sorted(query for query in run if query not in shown),
+    }
 
 
 def _relevance_of_shown(ranking_list: RankingList, scores: Mapping[str, float], k: int) -> list[float]:

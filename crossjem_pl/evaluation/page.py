@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -34,23 +35,12 @@ def p_value(p: float) -> str:
 
 def parameters(count: float | None) -> str:
     """22.7M for 22,713,216."""
-    if count is None:
-        return "–"
-    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "K")):
-        if count >= 0.9995 * size:  # 999,900 is 1M, not 1000K
-            scaled = count / size
-            return f"{scaled:,.0f}{unit}" if scaled >= 999.5 else f"{scaled:.3g}{unit}"
-    return f"{count:g}"
+    return "–" if count is None else f"{count / 1e6:.3g}M"
 
 
 def training_time(seconds: float | None) -> str:
-    """1 h 02 min for 3,725."""
-    if seconds is None:
-        return "–"
-    if seconds < 59.5:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"
+    """1:02:05 for 3,725 seconds."""
+    return "–" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
 def escape_markdown(text: object) -> str:

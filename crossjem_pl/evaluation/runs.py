@@ -78,11 +78,6 @@ class Run:
         return path.read_text(encoding="utf-8") if path.is_file() else None
 
     @cached_property
-    def model(self) -> dict[str, Any]:
-        """The content of `model/config.json`."""
-        return _mapping(self.path / "model" / "config.json", json.loads)
-
-    @cached_property
     def curve(self) -> LearningCurve | None:
         """Losses and validation metrics of the training."""
         return read_learning_curve(self.path)

@@ -29,7 +29,6 @@ def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     for arguments, named in (
         (["/no/run"], "/no/run"),
         ([str(empty)], "nothing to report on"),
-        ([str(empty), "--latency", "/no/latency.json"], "/no/latency.json"),
     ):
         assert main(["report", *arguments, "--out", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err
