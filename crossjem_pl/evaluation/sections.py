@@ -161,7 +161,8 @@ def learning(runs: Sequence[Run], metric: str) -> Section:
     """
     trained = [(run, run.curve) for run in runs if run.curve is not None]
     losses_of: dict[str, dict[str, pd.Series]] = {}
-    rows, plots = [], {}
+    rows: list[dict[str, str]] = []
+    plots: dict[str, Plot] = {}
     monitored = {name for _, curve in trained for name in curve.metrics}
     for run, curve in trained:
         if curve.loss is not None:

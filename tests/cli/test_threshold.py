@@ -121,7 +121,7 @@ def test_evaluate_takes_the_metrics_of_a_filter_and_clicks(
     assert main([*command, "--metrics", "AUC", "NegAcc@80", "NegAcc(threshold='run')@80"]) == 0
     out = capsys.readouterr().out
     assert "| metric | mean over queries | all pairs |" in out
-    assert "| quick-backs per click |" in out
+    assert "quick back rate: " in out
     stored = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert stored["pooled"]["AUC"] > 0.8
     clicks = json.loads((tmp_path / "out" / "clicks.json").read_text())

@@ -256,7 +256,7 @@ def test_the_documentation_runs(folders: list[Path], tmp_path: Path, monkeypatch
 def test_lists_of_one_value_stay_together(values: list[float], expected: list[tuple[str, int]]) -> None:
     ids = [f"q{i}" for i in range(len(values))]
     per_query = pd.DataFrame({"a": 1.0, "b": 0.5}, index=ids)
-    found = break_down(dict(zip(ids, values, strict=True)), per_query).xs("b", level="system")
+    found: Any = break_down(dict(zip(ids, values, strict=True)), per_query).xs("b", level="system")
     assert list(found["queries"].items()) == expected
     assert found.iloc[0, :3].tolist() == [0.5] * 3
 
