@@ -222,6 +222,13 @@ class Ranker(nn.Module, ABC):
         read the folder; the caller adds the ranker's own part under the key `crossjem_pl`.
         """
 
+    def save_public(self, folder: Path) -> str:
+        """Writes what other libraries need besides to read the model folder.
+
+        Returns what they want the weights' names to be without at their front: "" if the names stay.
+        """
+        return ""
+
     @classmethod
     @abstractmethod
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:

@@ -36,8 +36,9 @@ __all__ = [
 ]
 
 _KEY = "crossjem_pl"
-_FORMAT = 2
-"""Raised when older versions of this package can no longer read what is written; folders of version 0.1 name none."""
+_FORMAT = 3
+"""Raised when older versions of this package can no longer read what is written: 3 for folders whose weights' names
+lack their `weights_prefix`, 2 for others; folders of version 0.1 name none."""
 
 
 _FREE = re.compile(
@@ -69,25 +70,32 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
 
     `config.json` holds the encoder's Hugging Face configuration and, under `crossjem_pl`, the ranker's name
     and init arguments (of a ranker from another package its import path too) and the SHA-256 of the other files;
-    `model.safetensors` all weights.
+    `model.safetensors` all weights. transformers and sentence-transformers read the folder where they know such a
+    model: monoBERT, and dual encoders with one tower.
     """
     from crossjem_pl.files import replacing_path  # what only ranks writes nothing
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config, cls = ranker.save_assets(str(folder)), type(ranker)
+    prefix = ranker.save_public(folder)
     # a tensor of its own for each name: safetensors refuses shared storage; loading ties what is tied
-    state = {name: value.detach().contiguous().clone() for name, value in ranker.state_dict().items()}
+    state = {
+        name.removeprefix(prefix): value.detach().contiguous().clone()
+        for name, value in ranker.state_dict().items()
+    }
     with replacing_path(folder / "model.safetensors") as path:
         save_file(state, path, metadata={"format": "pt"})
     files = [folder / "model.safetensors", *sorted(folder.rglob("tokenizer.json"))]
     config[_KEY] = {
-        "format": _FORMAT,
+        "format": _FORMAT if prefix else 2,
         "version": crossjem_pl.__version__,
         "ranker": ranker.name,
         "init_args": ranker.init_args,
         "files": {path.relative_to(folder).as_posix(): file_sha256(path) for path in files},
     }
+    if prefix:
+        config[_KEY]["weights_prefix"] = prefix
     if not cls.__module__.startswith("crossjem_pl."):
         config[_KEY]["class_path"] = f"{cls.__module__}.{cls.__qualname__}"
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
@@ -126,6 +134,9 @@ def load_ranker(name: str) -> Ranker:
     weights = read_weights(folder / "model.safetensors")
     with built_from(path):
         ranker = ranker_class.from_folder(str(folder), stored["init_args"])
+    if prefix := stored.get("weights_prefix", ""):
+        own = ranker.state_dict().keys()
+        weights = {name if name in own else f"{prefix}{name}": value for name, value in weights.items()}
     return _load(ranker, weights, f"{folder / 'model.safetensors'} does not fit its config.json")
 
 

@@ -33,6 +33,7 @@ def words(kind: str = "bert") -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]" if kind == "bert" else "$A </s>",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1" if kind == "bert" else "$A </s> $B </s>",
         special_tokens=[(token, ids[token]) for token in special.values()],
     )
     inputs = ["input_ids", "token_type_ids", "attention_mask"]

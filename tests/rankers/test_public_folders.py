@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SimilarityFunction
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SimilarityFunction
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import DPR, ColBERT, Instructor, Ranker
+from crossjem_pl.rankers import ANCE, DPR, ColBERT, Instructor, MonoBERT, Ranker, TwinBERT
+from crossjem_pl.rankers.dual.towers import DualRanker
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.rankers import public_models
 
@@ -52,6 +54,10 @@ def check(folder: Path, expected: Tensor, kind: type[Ranker], tmp_path: Path) ->
     return ranker
 
 
+def sentence_transformer(folder: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(folder), device="cpu").eval()
+
+
 SENTENCE_ENCODERS = {
     "mean": lambda: [Pooling(32, "mean")],
     "cls": lambda: [Pooling(32, "cls")],
@@ -77,7 +83,9 @@ def test_sentence_transformers_bi_encoder(name: str, similarity: str, tmp_path: 
         device="cpu",
     )
     model.save(str(tmp_path / "theirs"))
-    ranker = check(tmp_path / "theirs", theirs(model.eval()), DPR, tmp_path)
+    expected = theirs(model.eval())
+    ranker = check(tmp_path / "theirs", expected, DPR, tmp_path)
+    torch.testing.assert_close(theirs(sentence_transformer(tmp_path / "ours")), expected, **CLOSE)
     assert isinstance(ranker, DPR)
     assert ranker.tower("query") is ranker.tower("items")
     assert ranker.max_item_tokens == 62
@@ -91,7 +99,9 @@ def test_prompts_are_read_and_pooled(tmp_path: Path) -> None:
         device="cpu",
     )
     model.save(str(tmp_path / "theirs"))
-    ranker = check(tmp_path / "theirs", theirs(model.eval()), DPR, tmp_path)
+    expected = theirs(model.eval())
+    ranker = check(tmp_path / "theirs", expected, DPR, tmp_path)
+    torch.testing.assert_close(theirs(sentence_transformer(tmp_path / "ours")), expected, **CLOSE)
     assert isinstance(ranker, DPR)
     assert ranker.prompts == {"query": "find: ", "items": "shop: "}
     plain = DPR.from_public(tmp_path / "theirs")
@@ -127,6 +137,45 @@ def test_a_classifier_with_two_labels_is_not_adopted(tmp_path: Path) -> None:
     AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=2).save_pretrained(encoder)
     with pytest.raises(ValueError, match="cross-encoder with one label"):
         load_ranker(str(encoder))
+
+
+def test_a_saved_monobert_is_a_cross_encoder_of_the_libraries(tmp_path: Path) -> None:
+    encoder = str(public_models.write_encoder(tmp_path / "bert"))
+    ranker = MonoBERT(encoder, max_query_tokens=16, max_item_tokens=16)
+    save_ranker(ranker, tmp_path / "ours")
+    pairs = [(QUERY, item) for item in ITEMS]
+    scores = CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(pairs, convert_to_tensor=True)
+    torch.testing.assert_close(scores, ours(ranker), **CLOSE)
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not any(info.values())
+    torch.testing.assert_close(model.state_dict(), ranker.model.state_dict())
+    torch.testing.assert_close(ours(load_ranker(str(tmp_path / "ours"))), ours(ranker))
+    warm = MonoBERT(str(tmp_path / "ours"), max_query_tokens=16, max_item_tokens=16)
+    torch.testing.assert_close(warm.model.base_model.state_dict(), ranker.model.base_model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [
+        lambda encoder: TwinBERT(encoder, "mean", dimension=12, max_query_tokens=32),
+        lambda encoder: ANCE(encoder, dimension=16, max_query_tokens=32),
+        lambda encoder: DPR(
+            encoder, "cls", shared=True, normalize=True, query_prompt="find: ", max_query_tokens=32
+        ),
+    ],
+    ids=["twinbert", "ance", "dpr"],
+)
+def test_a_saved_bi_encoder_is_a_sentence_transformer(
+    ranker: Callable[[str], DualRanker], tmp_path: Path
+) -> None:
+    made = ranker(str(public_models.write_encoder(tmp_path / "bert")))
+    save_ranker(made, tmp_path / "ours")
+    scores = ours(made) - (made.bias.item() if isinstance(made, TwinBERT) else 0.0)
+    read = theirs(sentence_transformer(tmp_path / "ours"))
+    torch.testing.assert_close(read * torch.as_tensor(made.scale).item(), scores, **CLOSE)
+    torch.testing.assert_close(ours(load_ranker(str(tmp_path / "ours"))), ours(made))
 
 
 PYLATE: dict[str, dict[str, object]] = {

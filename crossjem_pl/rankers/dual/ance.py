@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
+from crossjem_pl.rankers.dual.public import write_sentence_encoder
 from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 
 __all__ = ["ANCE"]
@@ -47,3 +49,7 @@ class ANCE(DualRanker):
             head["size"] = dimension
         self.text_tower = TextTower(encoder, options, pooling, [head])
         self.build(scale)
+
+    def save_public(self, folder: Path) -> str:
+        """The folder is one of sentence-transformers, too."""
+        return write_sentence_encoder(folder, self, "text_tower")

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.public import load_projections, pools_prompt, read_sentence_encoder
+from crossjem_pl.rankers.dual.public import (
+    load_projections,
+    pools_prompt,
+    read_sentence_encoder,
+    write_sentence_encoder,
+)
 from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 from crossjem_pl.rankers.folder import PublicFolders
 from crossjem_pl.rankers.neural import Side
@@ -60,6 +65,11 @@ class DPR(DualRanker, PublicFolders):
 
     def tower(self, side: Side) -> TextTower:
         return self.item_tower if side == "items" or self.query_tower is None else self.query_tower
+
+    def save_public(self, folder: Path) -> str:
+        """With a shared tower the folder is one of sentence-transformers, too."""
+        shared = self.query_tower is None
+        return write_sentence_encoder(folder, self, "item_tower") if shared else ""
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:

@@ -1,13 +1,21 @@
-"""Bi-encoders that sentence-transformers wrote: what a dual ranker reads of their folders."""
+"""Bi-encoders in the folders of sentence-transformers: what a dual ranker reads of them, and writes."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from crossjem_pl.rankers.dual.towers import ACTIVATIONS, ProjectionSpec, prompt_length
+from crossjem_pl.rankers.dual.towers import (
+    ACTIVATIONS,
+    DualRanker,
+    Projection,
+    ProjectionSpec,
+    prompt_length,
+)
 from crossjem_pl.rankers.dual.vectors import RowFormat
 from crossjem_pl.rankers.encoders import (
     built_from,
@@ -27,6 +35,7 @@ __all__ = [
     "pools_prompt",
     "read_projections",
     "read_sentence_encoder",
+    "write_sentence_encoder",
 ]
 
 
@@ -153,6 +162,75 @@ def read_sentence_encoder(
             )
         arguments |= {f"{side}_prompt": prompt, f"max_{side}_tokens": room}
     return arguments, layers
+
+
+def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) -> str:
+    """Writes what sentence-transformers reads besides the weights: `modules.json` and the modules' folders.
+
+    Its similarities are then the ranker's scores without their scale (and TwinBERT's bias), for texts within the
+    limits.
+
+    Args:
+        folder: the model folder.
+        ranker: with one tower for queries and items.
+        tower_name: the attribute that holds the tower.
+
+    Returns:
+        What the weights' names begin with, which sentence-transformers wants to be gone; "" with nothing written if
+        the pooling is not one of its own.
+    """
+    tower = ranker.tower("items")
+    if tower.pooling == "weighted":
+        return ""
+    width = int(tower.encoder.config.hidden_size)
+    flags = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+    pooling = {f"pooling_mode_{flag}": mode == tower.pooling for mode, flag in flags.items()}
+    modules: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
+        ("Pooling", {"word_embedding_dimension": width, **pooling}, {})
+    ]
+    for layer in tower.projections:
+        assert isinstance(layer, Projection)
+        state = {name: value.detach().contiguous() for name, value in layer.state_dict().items()}
+        norm = {name: state.pop(name) for name in list(state) if name.startswith("norm.")}
+        activation = type(layer.activation)
+        dense: dict[str, Any] = {
+            "in_features": layer.linear.in_features,
+            "out_features": layer.size,
+            "bias": layer.linear.bias is not None,
+            "activation_function": f"{activation.__module__}.{activation.__name__}",
+        }
+        if layer.residual is not None:
+            dense["use_residual"] = True
+        modules.append(("Dense", dense, state))
+        if norm:
+            modules.append(("LayerNorm", {"dimension": layer.size}, norm))
+    if tower.normalize:
+        modules.append(("Normalize", {}, {}))
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for i, (kind, config, state) in enumerate(modules, 1):
+        path, kind_path = f"{i}_{kind}", f"sentence_transformers.models.{kind}"
+        listed.append({"idx": i, "name": str(i), "path": path, "type": kind_path})
+        (folder / path).mkdir(exist_ok=True)
+        if config:
+            _write_json(folder / path / "config.json", config)
+        if state:
+            save_file(state, folder / path / "model.safetensors", metadata={"format": "pt"})
+    longest = max(
+        row_format.added + ranker.prompt_tokens(side) + ranker.text_limit(side)
+        for side, row_format in ranker.formats.items()
+    )
+    _write_json(folder / "modules.json", listed)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+    prompts = {"query": ranker.prompts["query"], "document": ranker.prompts["items"]}
+    similarity = "cosine" if tower.normalize else "dot"
+    _write_json(
+        folder / "config_sentence_transformers.json", {"prompts": prompts, "similarity_fn_name": similarity}
+    )
+    return f"{tower_name}.encoder."
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _pooling_mode(path: Path) -> str:

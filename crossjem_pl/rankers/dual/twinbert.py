@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
 
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
+from crossjem_pl.rankers.dual.public import write_sentence_encoder
 from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 from crossjem_pl.rankers.dual.vectors import Vectors
 
@@ -83,6 +85,10 @@ class TwinBERT(DualRanker):
             self.bias = nn.Parameter(torch.tensor(-scale / 2.0))
         else:
             self.residual = ResidualCrossing(self.text_tower.size)
+
+    def save_public(self, folder: Path) -> str:
+        """With the cosine as crossing the folder is one of sentence-transformers, too: w and b rank nothing anew."""
+        return write_sentence_encoder(folder, self, "text_tower") if self.inner_product else ""
 
     def compare(self, queries: Vectors, items: Vectors) -> Tensor:
         if self.residual is not None:

@@ -90,6 +90,15 @@ class MonoBERT(PairRanker, PublicFolders):
         half = (length_limit(folder) - 4) // 2
         return cls(str(folder), max_query_tokens=half, max_item_tokens=half)
 
+    def save_assets(self, folder: str) -> dict[str, Any]:
+        config = super().save_assets(folder)
+        logits = {"activation_fn": "torch.nn.modules.linear.Identity"}  # CrossEncoder's default is a sigmoid
+        return {**config, "architectures": [type(self.model).__name__], "sentence_transformers": logits}
+
+    def save_public(self, folder: Path) -> str:
+        """The weights have the names of transformers' sequence classifier."""
+        return "" if self.item_order == "alphabetical" else "model."
+
     def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:
         if self.item_order == "alphabetical":
             items = items.sorted_by(self._alphabetical_ranks)
