@@ -29,7 +29,7 @@ from benchmarks.pages import provenance, table, write
 from benchmarks.program import defaults, fresh, parser
 from benchmarks.program import run as run_program
 from crossjem_pl.data.batches import ItemSampler
-from crossjem_pl.data.shards import generate_shards
+from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.data.streaming import StreamingLoader
@@ -105,12 +105,12 @@ def measure(spec: Mapping[str, Any]) -> dict[str, float]:
 
 def _write_shards(args: argparse.Namespace, folder: Path, count: int) -> int:
     """Their bytes."""
-    options: dict[str, str | int | float] = {"generator": "simulator", "items": args.items, "seed": 0}
+    options = {"generator": "simulator", "items": args.items, "seed": 0, "lists": count}
 
-    def lists(start: int, number: int) -> Any:
-        return simulate(number, args.items, start=start)
+    def lists(start: int) -> Any:
+        return simulate(count - start, args.items, start=start)
 
-    manifest = generate_shards(lists, count, folder, options, args.shard_size)
+    manifest = write_shards(lists, folder, args.shard_size, options=options)
     return sum(shard["bytes"] for shard in manifest.shards)
 
 

@@ -34,8 +34,9 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
 def _open(path: Path) -> Iterator[IO[bytes]]:
     """The decompressed bytes of `path`; gzip is recognised by its first two bytes."""
     existing(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: expected a file, got a folder")
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a pipe or device, which cannot be read twice"
+        raise ValueError(f"{path}: expected a file, got {kind}")
     with path.open("rb") as raw:
         magic = raw.read(2)
         raw.seek(0)

@@ -3,13 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crossjem_pl.hashing import content_id
 
-__all__ = ["PairGroups", "RankingList"]
+__all__ = ["PairGroups", "RankingList", "as_identifier", "as_number", "as_text", "shown"]
+
+_FLOAT32_MAX = 3.4028234663852886e38
+
+
+def shown(value: Any) -> str:
+    """The value as messages show it: its `repr`, at most 80 characters."""
+    text = repr(value[:80] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def as_text(value: Any) -> str:
+    """The value; a ValueError says so if it is no text, blank, or holds half a surrogate pair."""
+    if not isinstance(value, str) or not value or value.isspace():
+        raise ValueError(f"expected a non-empty string, got {shown(value)}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"half a surrogate pair, which is no text: {shown(value)}") from None
+    return value
+
+
+def as_identifier(value: Any) -> str:
+    """A text that is not blank, or the decimal digits of an integer; a ValueError says so if it is neither."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else as_text(value)
+
+
+def as_number(value: Any) -> float:
+    """The number as a float; a ValueError says so if it is none, not finite, or too large for float32."""
+    try:  # numpy's numbers have __float__ too
+        number = math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= _FLOAT32_MAX:
+        large = ", too large for float32" if math.isfinite(number) else ""
+        raise ValueError(f"expected a finite number, got {shown(value)}{large}")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +94,7 @@ class RankingList:
         """A list from bare texts; the item ids are the positions "0", "1", ..."""
         if isinstance(items, str):  # a sequence of characters to Python
             raise ValueError(
-                f"list {query_id!r}, field 'items': expected a sequence of texts, got the text {items!r}"
+                f"list {query_id!r}, field 'items': expected a sequence of texts, got the text {shown(items)}"
             )
         return cls(query_id, query, tuple(str(i) for i in range(len(items))), tuple(items))
 
@@ -115,23 +152,23 @@ class RankingList:
         return replace(self, **picked)
 
     def _error(self, name: str, problem: str) -> ValueError:
-        return ValueError(f"list {self.query_id!r}, field {name!r}: {problem}")
+        return ValueError(f"list {shown(self.query_id)}, field {name!r}: {problem}")
 
     def _check_texts(self) -> None:
-        for name, value in (("query_id", self.query_id), ("query", self.query)):
-            if not isinstance(value, str) or not value.strip():
-                raise self._error(name, f"expected a non-empty string, got {value!r}")
         if not self.items:
             raise self._error("items", "the list has no items")
         if len(self.item_ids) != len(self.items):
             raise self._error("item_ids", f"{len(self.item_ids)} ids for {len(self.items)} items")
+        for name in ("query_id", "query"):
+            try:
+                as_text(getattr(self, name))
+            except ValueError as error:
+                raise self._error(name, str(error)) from None
         for name in ("item_ids", "items"):
-            for i, value in enumerate(getattr(self, name)):
-                if not isinstance(value, str) or not value.strip():
-                    raise self._error(name, f"position {i}: expected a non-empty string, got {value!r}")
+            self._each(name, as_text)
         if len(set(self.item_ids)) != len(self.item_ids):
             repeated = next(i for n, i in enumerate(self.item_ids) if i in self.item_ids[:n])
-            raise self._error("item_ids", f"id {repeated!r} occurs more than once")
+            raise self._error("item_ids", f"id {shown(repeated)} occurs more than once")
 
     def _check_numbers(self, name: str) -> None:
         values = getattr(self, name)
@@ -139,14 +176,16 @@ class RankingList:
             return
         if len(values) != len(self.items):
             raise self._error(name, f"{len(values)} values for {len(self.items)} items")
-        for i, value in enumerate(values):
-            try:  # numpy's numbers have __float__ too
-                number = float(value)
-            except (TypeError, ValueError):
-                raise self._error(name, f"position {i}: expected a number, got {value!r}") from None
-            if isinstance(value, str) or not math.isfinite(number):
-                raise self._error(name, f"position {i}: expected a finite number, got {value!r}")
-        object.__setattr__(self, name, tuple(float(v) for v in values))
+        object.__setattr__(self, name, self._each(name, as_number))
+
+    def _each(self, name: str, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """The values of a field, each converted; an error names list, field and position."""
+        converted: list[Any] = []
+        try:
+            converted.extend(map(convert, getattr(self, name)))
+        except ValueError as error:
+            raise self._error(name, f"position {len(converted)}: {error}") from None
+        return tuple(converted)
 
 
 @dataclass(slots=True)
@@ -207,22 +246,18 @@ class PairGroups:
                 given before with another text, label or score.
         """
         for name, text in (("query", query), ("item", item)):
-            if not isinstance(text, str) or not text.strip():
-                raise ValueError(f"{where}, field {name!r}: expected a non-empty string, got {text!r}")
-        identifier = content_id(query) if query_id is None else str(query_id)
-        for name, value in (("query_id", query_id), ("item_id", item_id)):
-            if not (value is None or (isinstance(value, (str, int)) and str(value).strip())):
-                raise ValueError(
-                    f"{where}, field {name!r}: expected a non-empty string or an integer, got {value!r}"
-                )
+            _checked(where, name, as_text, text)
+        identifier = (
+            content_id(query) if query_id is None else _checked(where, "query_id", as_identifier, query_id)
+        )
         first = identifier not in self._groups
         group = self._groups.setdefault(identifier, _Group(query, where))
         if group.query != query:
             raise ValueError(
-                f"{where}, field 'query': query {identifier!r} has the text {query!r} here and {group.query!r} in "
-                f"{group.where}"
+                f"{where}, field 'query': query {shown(identifier)} has the text {shown(query)} here and "
+                f"{shown(group.query)} in {group.where}"
             )
-        key = content_id(item) if item_id is None else str(item_id)
+        key = content_id(item) if item_id is None else _checked(where, "item_id", as_identifier, item_id)
         if key not in group.items:
             group.items[key] = (item, label, score, where)
             return first
@@ -230,8 +265,16 @@ class PairGroups:
         for name, new, old in zip(("item", "label", "score"), (item, label, score), before, strict=True):
             if new != old:
                 raise ValueError(
-                    f"{where}, field {name!r}: query {query!r}, item {item!r} has {new!r} here and {old!r} in "
-                    f"{place}"
+                    f"{where}, field {name!r}: query {shown(query)}, item {shown(item)} has {shown(new)} here and "
+                    f"{shown(old)} in {place}"
                 )
         self.merged += 1
         return False
+
+
+def _checked(where: str, name: str, convert: Callable[[Any], str], value: Any) -> str:
+    """The converted value; an error names the place and the field."""
+    try:
+        return convert(value)
+    except ValueError as error:
+        raise ValueError(f"{where}, field {name!r}: {error}") from None

@@ -65,9 +65,12 @@ BAD = [
     ("item_ids", "abc", "expected a sequence, got str"),
     ("labels", (1, 0), "2 values for 3 items"),
     ("labels", (1, 0, math.nan), "position 2: expected a finite number, got nan"),
-    ("labels", (1, None, 0), "position 1: expected a number, got None"),
+    ("labels", (1, None, 0), "position 1: expected a finite number, got None"),
     ("labels", (1, "0", 0), "position 1: expected a finite number, got '0'"),
     ("labels", 1.0, "expected a sequence, got float"),
+    ("labels", (1, 1e300, 0), "position 1: expected a finite number, got 1e+300, too large for float32"),
+    ("items", ("x", "half \ud83d", "z"), "position 1: half a surrogate pair"),
+    ("query", ["x" * 10_000], "x" * 70 + "..."),
     ("scores", (0.1,), "1 values for 3 items"),
     ("scores", (0.1, -math.inf, 0.2), "position 1: expected a finite number, got -inf"),
 ]

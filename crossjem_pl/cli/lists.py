@@ -61,28 +61,23 @@ def simulate(
     from rich.progress import track
 
     from crossjem_pl.data.formats import write_lists
-    from crossjem_pl.data.shards import generate_shards
+    from crossjem_pl.data.shards import write_shards
     from crossjem_pl.data.simulator import SPLITS, Split
     from crossjem_pl.data.simulator import simulate as simulated
 
-    def make(part: Split, start: int, count: int) -> Iterable[RankingList]:
-        made = simulated(count, items, seed, start=start, split=part)
-        return track(made, description=f"{part:5}", total=count)
+    def make(part: Split, count: int, start: int) -> Iterable[RankingList]:
+        made = simulated(count - start, items, seed, start=start, split=part)
+        return track(made, description=f"{part:5}", total=count - start)
 
     for part in SPLITS:
         count = lists if part == "train" else held_out
         if shard_size is None:
             path = out / f"{part}.parquet"
-            written = write_lists(make(part, 0, count), path, unique=False)  # ids are numbered
+            written = write_lists(make(part, count, 0), path, unique=False)  # ids are numbered
             print(f"{path}: {written} lists of {items} keywords")
         else:
-            options: dict[str, str | int | float] = {
-                "generator": "simulator",
-                "items": items,
-                "seed": seed,
-                "split": part,
-            }
-            print(generate_shards(partial(make, part), count, out / part, options, shard_size))
+            options = {"generator": "simulator", "items": items, "seed": seed, "split": part, "lists": count}
+            print(write_shards(partial(make, part, count), out / part, shard_size, options=options))
 
 
 def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from crossjem_pl.hashing import content_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, Ranker, TensorRecord
 
@@ -144,6 +145,8 @@ class BatchLoader(ABC):
         self.epoch = 0
         self._make_lists: MakeLists = list
         """(position in the source, list) of each list of what `_batches` yields; called in the workers."""
+        self._content = ""
+        """Digest of the lists, by which a run that resumes knows them."""
         self._handed_out = 0
         self._start = 0
 
@@ -165,10 +168,35 @@ class BatchLoader(ABC):
         self.epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        return {"handed_out": self._handed_out}
+        """The position in the epoch, and what it depends on."""
+        return {"handed_out": self._handed_out, "batches": len(self), "settings": self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._start = int(state.get("handed_out", 0)) % max(len(self), 1)
+        """Continues the epoch at the position of `state`; one at the end of an epoch fits any lists and settings.
+
+        Raises:
+            ValueError: names what differs, the content of the lists or a setting, if the position is in mid-epoch.
+        """
+        handed_out = int(state.get("handed_out", 0))
+        if handed_out in (0, state.get("batches")):
+            self._start = 0
+            return
+        before = state.get("settings", {})
+        for name, value in self._settings().items():
+            if before.get(name) != value:
+                raise ValueError(
+                    f"the checkpoint is in the middle of an epoch of other batches: {name} was "
+                    f"{before.get(name)!r} and is {value!r} now; resume with the same lists and settings, or "
+                    "begin anew from the model with --model.weights"
+                )
+        self._start = handed_out
+
+    def _settings(self) -> dict[str, Any]:
+        """What a position in an epoch depends on, beside the epoch."""
+        names = ("batch_size", "seed", "shuffle", "world_size")
+        n_items = None if self.item_sampler is None else self.item_sampler.n_items
+        own = {name: getattr(self, name) for name in names}
+        return {"lists": self.total, "n_items": n_items, **own, "content": self._content}
 
     def __iter__(self) -> Iterator[ListBatch]:
         self._handed_out, self._start = self._start, 0
@@ -196,6 +224,8 @@ class ListLoader(BatchLoader):
     def __init__(self, lists: Sequence[RankingList], ranker: Ranker, batch_size: int, **options: Any) -> None:
         super().__init__(len(lists), ranker, batch_size, **options)
         self.lists = lists
+        # now, since lists that a run replaces are replaced again when it resumes
+        self._content = content_sha256(map(repr, lists))[:16] if self.shuffle else ""
 
     def _batches(self, first: int) -> Iterator[list[tuple[int, RankingList]]]:
         """Lists, not positions: workers hold no copy, so lists that were replaced meanwhile reach the next batches."""

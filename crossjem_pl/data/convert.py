@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crossjem_pl.data.formats import LAYOUTS, TARGETS, detect_layout, read_lists, target_format, write_lists
 from crossjem_pl.data.shards import write_shards
-from crossjem_pl.data.teacher import merge_scores
+from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.data.trec import ReadCounts, read_trec
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
@@ -80,8 +80,8 @@ def convert(
         labels_field: column read as the labels.
         scores_field: column read as the scores.
         shard_size: write a folder of Parquet shards of so many lists, see `write_shards`.
-        teacher_scores: Parquet of `query_id, item_id, score` in the order of the lists, or a folder of such files; its
-            scores replace those of the lists, see `merge_scores`.
+        teacher_scores: Parquet of `query_id, item_id, score`, or a folder of such files; its scores replace those of
+            the lists, see `join_scores`.
 
     Raises:
         FileNotFoundError: names a file that does not exist.
@@ -118,7 +118,7 @@ def convert(
             source, from_format, labels_field=labels_field, scores_field=scores_field, counts=counts
         )
     if teacher_scores is not None:
-        lists = merge_scores(lists, teacher_scores)
+        lists = join_scores(lists, teacher_scores, exact=True)
 
     left = ReadCounts(not_carried=[] if to_format == "canonical" else ["query", "items"])
 

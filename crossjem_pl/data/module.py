@@ -101,7 +101,8 @@ class RankingDataModule(LightningDataModule):
             if not lists:
                 raise ValueError(f"the source of data.{stage} gave no lists")
             if stage == "train" and self.teacher_scores is not None:
-                lists = join_scores(lists, self.root / self.teacher_scores, self.allow_missing_scores)
+                scores = self.root / self.teacher_scores
+                lists = list(join_scores(lists, scores, allow_missing=self.allow_missing_scores))
             self._lists[stage] = lists
         return self._lists[stage]
 

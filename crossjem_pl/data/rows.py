@@ -6,15 +6,15 @@ import csv
 import json
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossjem_pl.data.shards import shard_files
 from crossjem_pl.files import ending, existing, read_lines
+from crossjem_pl.lists import as_identifier, as_number, as_text, shown
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -33,6 +33,8 @@ JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.
 TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ROW_ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
 PARQUET_BATCH = 256
+
+T = TypeVar("T")
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
@@ -79,11 +81,11 @@ class Row:
 
     def text(self, field: str) -> str:
         """A text that is not blank."""
-        return self._text(field, self._value(field))
+        return self._convert(field, self._value(field), as_text)
 
     def texts(self, field: str) -> list[str]:
         """A list of texts, none of them blank."""
-        return [self._text(field, value, f"position {i}: ") for i, value in enumerate(self._list(field))]
+        return self._each(field, as_text)
 
     def one_or_more_texts(self, field: str) -> list[str]:
         """A list of texts; a single text counts as a list of one."""
@@ -91,22 +93,26 @@ class Row:
 
     def identifier(self, field: str) -> str:
         """A text that is not blank, or an integer, which becomes its decimal digits."""
-        return self._identifier(field, self._value(field))
+        return self._convert(field, self._value(field), as_identifier)
 
     def identifiers(self, field: str) -> list[str]:
         """A list of identifiers."""
-        return [self._identifier(field, v, f"position {i}: ") for i, v in enumerate(self._list(field))]
+        return self._each(field, as_identifier)
 
     def scalar(self, field: str) -> float:
         """A finite number; true and false are 1 and 0."""
-        return self._number(field, self._value(field))
+        value = self._value(field)
+        if not self.typed:
+            number = parse_number(value.strip())
+            value = value if number is None else number
+        return self._convert(field, value, as_number)
 
     def numbers(self, field: str, count: int, of: str) -> list[float]:
         """A list of `count` finite numbers, one for each entry of field `of`."""
-        values = self._list(field)
+        values = self._each(field, as_number)
         if len(values) != count:
             raise self.error(field, f"{len(values)} values for {count} entries of {of!r}")
-        return [self._number(field, value, f"position {i}: ") for i, value in enumerate(values)]
+        return values
 
     def _value(self, field: str) -> Any:
         value = self.values.get(field)
@@ -115,41 +121,17 @@ class Row:
             raise self.error(field, "is null" if field in self.values else f"is missing (found: {columns})")
         return value
 
-    def _list(self, field: str) -> list[Any]:
-        value = self._value(field)
-        if not isinstance(value, list):
-            raise self.error(field, f"expected a list, got {_shown(value)}")
-        return value
+    def _each(self, field: str, convert: Callable[[Any], T]) -> list[T]:
+        values = self._value(field)
+        if not isinstance(values, list):
+            raise self.error(field, f"expected a list, got {shown(values)}")
+        return [self._convert(field, value, convert, f"position {i}: ") for i, value in enumerate(values)]
 
-    def _text(self, field: str, value: Any, position: str = "") -> str:
-        if not isinstance(value, str):
-            raise self.error(field, f"{position}expected a text, got {_shown(value)}")
-        if not value or value.isspace():
-            raise self.error(field, f"{position}the text is blank: {value!r}")
+    def _convert(self, field: str, value: Any, convert: Callable[[Any], T], position: str = "") -> T:
         try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise self.error(field, f"{position}half a surrogate pair, which is no text: {value!r}") from None
-        return value
-
-    def _identifier(self, field: str, value: Any, position: str = "") -> str:
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        return str(value) if is_integer else self._text(field, value, position)
-
-    def _number(self, field: str, value: Any, position: str = "") -> float:
-        number: float | None
-        if not self.typed and isinstance(value, str):
-            number = parse_number(value.strip())
-        elif not isinstance(value, (int, float, Decimal)):
-            raise self.error(field, f"{position}expected a number, got {_shown(value)}")
-        else:
-            try:
-                number = float(value)
-            except OverflowError:
-                number = math.inf
-        if number is None or not math.isfinite(number):
-            raise self.error(field, f"{position}expected a finite number, got {_shown(value)}")
-        return number
+            return convert(value)
+        except ValueError as error:
+            raise self.error(field, f"{position}{error}") from None
 
 
 def column_names(path: Path) -> list[str]:
@@ -237,11 +219,6 @@ def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
         raise ValueError(f"{path}: the file has no rows")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
-
-
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
@@ -256,7 +233,7 @@ def _read_json(path: Path) -> Iterator[Row]:
     unit = "row" if first.lstrip().startswith("[") else "line"
     for number, value in _json_array(path) if unit == "row" else _json_lines(path):
         if not isinstance(value, dict):
-            raise ValueError(f"{path}, {unit} {number}: expected a JSON object, got {_shown(value)}")
+            raise ValueError(f"{path}, {unit} {number}: expected a JSON object, got {shown(value)}")
         yield Row(path, unit, number, value, value.keys())
 
 

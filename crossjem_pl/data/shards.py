@@ -6,28 +6,18 @@ refuses a folder that is not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, count, islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from crossjem_pl.files import ending, existing, replacing
 from crossjem_pl.lists import RankingList
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "FIELDS",
-    "Manifest",
-    "ShardWriter",
-    "generate_shards",
-    "shard_files",
-    "write_parquet",
-    "write_shards",
-]
+__all__ = ["FIELDS", "Manifest", "NoLists", "shard_files", "write_parquet", "write_shards"]
 
 MANIFEST = "manifest.json"
 FIELDS = ("query_id", "query", "item_ids", "items", "labels", "scores")
@@ -61,9 +51,16 @@ def shard_files(path: Path) -> list[Path]:
     files = _shards(path)
     if not files:
         raise ValueError(f"{path}: the folder has no shards ({', '.join('*' + e for e in _ENDINGS)})")
+    for file in files:
+        if not file.exists():
+            raise FileNotFoundError(f"{file}: the link leads nowhere ({file.readlink()})")
     if len({ending(file) == ".parquet" for file in files}) > 1:
         raise ValueError(f"{path}: the folder has Parquet and JSONL shards; one source is of one kind")
     return files
+
+
+class NoLists(ValueError):
+    """There are no lists to write."""
 
 
 @dataclass
@@ -76,7 +73,7 @@ class Manifest:
         complete: whether all of them are written.
         shards: name, lists and bytes of each.
         counts: what was counted while they were made.
-        kept: how many of the shards a `ShardWriter` found there (not stored).
+        kept: how many of the shards `write_shards` found there (not stored).
     """
 
     folder: Path
@@ -93,17 +90,31 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """The manifest, or None where there is none, or that of another program; a ValueError if it is no JSON."""
+        """The manifest, or None where there is none, or that of another program.
+
+        Raises:
+            ValueError: names the file, if it is no JSON, or one of ours whose fields are not what they should be.
+        """
         path = folder / MANIFEST
         if not path.exists():
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not JSON ({error})") from None
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        if not isinstance(content, dict) or not {"format", "complete", "shards"} & content.keys():
             return None
-        del content["format"]
+        types: dict[str, Any] = {"options": dict, "complete": bool, "shards": list, "counts": dict}
+        wrong = [name for name, kind in types.items() if not isinstance(content.get(name), kind)]
+        if content.pop("format", None) != _FORMAT or content.keys() != types.keys() or wrong:
+            raise ValueError(
+                f"{path}: not a manifest of this program's shards ({', '.join(wrong) or 'format'}); write the shards "
+                "again, or remove it to read them without"
+            )
+        entry = {"name": str, "lists": int, "bytes": int}
+        for shard in content["shards"]:
+            if not isinstance(shard, dict) or {name: type(value) for name, value in shard.items()} != entry:
+                raise ValueError(f"{path}: an entry of shards is not a name, lists and bytes")
         return cls(folder, **content)
 
     def save(self) -> None:
@@ -134,130 +145,85 @@ class Manifest:
                     f"{self.folder / name}: has {lists[name]} lists, {MANIFEST} says {listed[name]}"
                 )
 
-
-class ShardWriter:
-    """Writes a folder's shards one after the other; shards of an interrupted call with the same options are kept.
-
-    A shard is written under a temporary name and renamed when it is whole, and the manifest says "not complete" until
-    `close`. Query ids have to be unique over all lists; that is not checked, it would take memory for every list. One
-    process works on a folder at a time: temporary files of an interrupted one are removed.
-
-    Args:
-        folder: made if missing.
-        options: what the lists depend on, for the manifest.
-        row_group: lists of a row group, the unit that a streaming epoch shuffles.
-
-    Raises:
-        ValueError: names the option in which the shards of the folder differ; shards without a manifest; a `row_group`
-            below 1.
-    """
-
-    def __init__(self, folder: Path, options: Mapping[str, Any], row_group: int = ROW_GROUP) -> None:
-        self.folder, self.row_group = folder, _positive("row_group", row_group)
-        options = {**options, "row_group": row_group}
-        before = Manifest.read(folder)
-        if before is not None:
-            before.check_options(options)
-        elif folder.is_dir() and _shards(folder):
-            raise ValueError(f"{folder}: has shards, but no {MANIFEST} that tells how they were made")
-        self.manifest = Manifest(folder, options)
-        self.manifest.save()
-        for leftover in folder.glob(".*.parquet.*.tmp"):
-            leftover.unlink()
-
-    def write(self, lists: Iterable[RankingList]) -> None:
-        """Writes the next shard; memory holds one row group."""
-        with replacing(self._next()) as stream:
-            written = write_parquet(lists, stream, self.row_group)
-        self._list(written)
-
-    def keep(self, expected: int) -> bool:
-        """Whether the next shard is there already; a ValueError names it if it is not Parquet of `expected` lists."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = self._next()
-        if not path.exists():
-            return False
-        try:
-            lists = pq.read_metadata(path).num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: not a readable Parquet file ({error}); remove it") from None
-        if lists != expected:
-            raise ValueError(f"{path}: has {lists} lists instead of {expected}; remove it")
-        self._list(lists)
-        self.manifest.kept += 1
-        return True
-
-    def close(self) -> Manifest:
-        """Says in the manifest that the folder is complete."""
-        self.manifest.complete = True
-        self.manifest.save()
-        return self.manifest
-
-    def _next(self) -> Path:
-        return self.folder / f"{len(self.manifest.shards):06d}.parquet"
-
-    def _list(self, lists: int) -> None:
-        path = self._next()
-        self.manifest.shards.append({"name": path.name, "lists": lists, "bytes": path.stat().st_size})
+    def add(self, path: Path, lists: int) -> None:
+        """Lists a shard that is written."""
+        self.shards.append({"name": path.name, "lists": lists, "bytes": path.stat().st_size})
 
 
 def write_shards(
-    lists: Iterable[RankingList], folder: Path, lists_per_shard: int = 10_000, row_group: int = ROW_GROUP
-) -> Manifest:
-    """Writes lists to `folder/000000.parquet`, ... and a manifest, see `ShardWriter`; the last shard holds the rest.
-
-    Raises:
-        ValueError: no lists, shards in the folder, or a size below 1.
-    """
-    _positive("lists_per_shard", lists_per_shard)
-    if folder.is_dir() and (_shards(folder) or (folder / MANIFEST).exists()):
-        raise ValueError(f"{folder}: the folder has shards already; choose another or remove them")
-    stream = iter(lists)
-    first = next(stream, None)
-    if first is None:
-        raise ValueError(f"{folder}: there are no lists to write")
-    writer = ShardWriter(folder, {"lists_per_shard": lists_per_shard}, row_group)
-    while first is not None:
-        writer.write(chain([first], islice(stream, lists_per_shard - 1)))
-        first = next(stream, None)
-    return writer.close()
-
-
-def generate_shards(
-    make: Callable[[int, int], Iterable[RankingList]],
-    count: int,
+    lists: Iterable[RankingList] | Callable[[int], Iterable[RankingList]],
     folder: Path,
-    options: Mapping[str, str | int | float],
     lists_per_shard: int = 10_000,
     row_group: int = ROW_GROUP,
+    options: Mapping[str, Any] | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> Manifest:
-    """Writes generated lists as `write_shards` does; a call that was interrupted goes on where it stopped.
+    """Writes lists to `folder/000000.parquet`, ... and a manifest; the last shard holds the rest.
+
+    A shard is written under a temporary name and renamed when it is whole, and the manifest says "not complete" until
+    the end. Query ids have to be unique over all lists; that is not checked, it would take memory for every list. One
+    process works on a folder at a time: temporary files of an interrupted one are removed.
 
     Args:
-        make: makes lists `start` to `start + count - 1` from (start, count); any slice gives the same lists.
-        count: lists in all, at least 1.
-        folder, options, lists_per_shard, row_group: see `ShardWriter`.
+        lists: the lists; or a function that gives the lists from number `start` on, with which a call that was
+            interrupted goes on after the shards that it wrote.
+        folder: made if missing.
+        lists_per_shard: lists of a shard.
+        row_group: lists of a row group, the unit that a streaming epoch shuffles.
+        options: what the lists depend on, for the manifest; shards of an interrupted call with the same ones are kept
+            (of a function) or written again. None: a folder that has shards is refused.
+        counts: for the manifest; read when the lists are exhausted.
 
     Raises:
-        ValueError: as `ShardWriter`; for a shard with another number of lists, or a size below 1.
+        NoLists: there are none.
+        ValueError: a size below 1; shards in the folder of other options, of another length, without a
+            manifest, or not readable.
     """
-    _positive("lists_per_shard", lists_per_shard)
-    _positive("the number of lists", count)
-    writer = ShardWriter(folder, {"lists_per_shard": lists_per_shard, **options, "lists": count}, row_group)
-    for start in range(0, count, lists_per_shard):
-        expected = min(lists_per_shard, count - start)
-        if not writer.keep(expected):
-            writer.write(make(start, expected))
-    return writer.close()
+    for name, value in (("lists_per_shard", lists_per_shard), ("row_group", row_group)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    before, old = Manifest.read(folder), _shards(folder) if folder.is_dir() else []
+    if options is None and (before is not None or old):
+        raise ValueError(f"{folder}: the folder has shards already; choose another or remove them")
+    manifest = Manifest(
+        folder, {"lists_per_shard": lists_per_shard, **(options or {}), "row_group": row_group}
+    )
+    if before is not None:
+        before.check_options(manifest.options)
+    elif old:
+        raise ValueError(f"{folder}: has shards, but no {MANIFEST} that tells how they were made")
+    if callable(lists):
+        for path in takewhile(Path.exists, (_shard(folder, number) for number in count())):
+            manifest.add(path, _rows(path))
+        lists, old = lists(sum(shard["lists"] for shard in manifest.shards)), []
+    stream = iter(lists)
+    first = next(stream, None)
+    if first is None and not manifest.shards:
+        raise NoLists(f"{folder}: there are no lists to write")
+    manifest.kept = len(manifest.shards)
+    for shard in manifest.shards if first is not None else manifest.shards[:-1]:
+        if shard["lists"] != lists_per_shard:
+            name = folder / shard["name"]
+            raise ValueError(f"{name}: has {shard['lists']} lists instead of {lists_per_shard}; remove it")
+    manifest.save()
+    for leftover in (*old, *folder.glob(".*.parquet.*.tmp")):
+        leftover.unlink()
+    while first is not None:
+        path = _shard(folder, len(manifest.shards))
+        with replacing(path) as file:
+            written = write_parquet(chain([first], islice(stream, lists_per_shard - 1)), file, row_group)
+        manifest.add(path, written)
+        first = next(stream, None)
+    manifest.complete, manifest.counts = True, dict(counts or {})
+    manifest.save()
+    return manifest
 
 
 def write_parquet(lists: Iterable[RankingList], stream: BinaryIO, row_group: int) -> int:
     """Writes canonical rows in flat memory; returns the number of lists.
 
     Numbers are float64, so that nothing is rounded. A row group holds at most `row_group` lists, and ends when it has
-    100,000 items. Pages carry checksums.
+    100,000 items. Pages carry checksums, and the footer a digest of the contents.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -265,18 +231,21 @@ def write_parquet(lists: Iterable[RankingList], stream: BinaryIO, row_group: int
     texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
     types = (pa.string(), pa.string(), texts, texts, numbers, numbers)
     schema = pa.schema([pa.field(n, t, nullable=t is numbers) for n, t in zip(FIELDS, types, strict=True)])
-    count = items = 0
+    lists_written = items = 0
+    digest = hashlib.sha256()
     group: list[dict[str, Any]] = []
     with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
         for ranking_list in lists:
             group.append(record(ranking_list))
-            count, items = count + 1, items + len(ranking_list)
+            digest.update(repr(ranking_list).encode())
+            lists_written, items = lists_written + 1, items + len(ranking_list)
             if len(group) == row_group or items >= GROUP_ITEMS:
                 writer.write_table(pa.Table.from_pylist(group, schema))
                 group, items = [], 0
         if group:
             writer.write_table(pa.Table.from_pylist(group, schema))
-    return count
+        writer.add_key_value_metadata({"crossjem_pl.content": digest.hexdigest()})
+    return lists_written
 
 
 def record(ranking_list: RankingList) -> dict[str, Any]:
@@ -285,10 +254,21 @@ def record(ranking_list: RankingList) -> dict[str, Any]:
 
 
 def _shards(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != "." and ending(p) in _ENDINGS)
+    """The shards of a folder in sorted order, links that lead nowhere among them: reading them names them."""
+    paths = (p for p in folder.iterdir() if p.name[0] != "." and ending(p) in _ENDINGS)
+    return sorted(path for path in paths if not path.is_dir())
 
 
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
+def _shard(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}.parquet"
+
+
+def _rows(path: Path) -> int:
+    """The lists of a shard by its footer."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not a readable Parquet file ({error}); remove it") from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +18,6 @@ from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import Row, open_parquet, parquet_columns
 from crossjem_pl.data.shards import FIELDS, Manifest, shard_files
 from crossjem_pl.files import ending
-from crossjem_pl.hashing import content_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 
@@ -67,8 +68,10 @@ class ShardIndex:
         self.columns: tuple[str, ...] = ()
         entries: list[tuple[int, int, int]] = []
         totals: dict[str, int] = {}
+        digest = hashlib.sha256()
         for number, file in enumerate(self.files):
-            counts = self._footer(file)
+            digest.update(file.name.encode() + b"\0")
+            counts = self._footer(file, digest)
             totals[file.name] = sum(counts)
             entries += [(count, number, group) for group, count in enumerate(counts) if count]
         manifest = Manifest.read(path) if path.is_dir() else None
@@ -76,6 +79,8 @@ class ShardIndex:
             manifest.check_shards(totals)
         if not entries:
             raise ValueError(f"{path}: the shards hold no lists")
+        self.digest = digest.hexdigest()[:16]
+        """Changes with the names of the shards and with their footers; ours hold a digest of the contents."""
         rows, files, groups = zip(*entries, strict=True)
         self.rows = np.asarray(rows, dtype=np.int64)
         """int64 [row groups]: lists of each row group, in stored order; none is empty."""
@@ -85,12 +90,6 @@ class ShardIndex:
 
     def __len__(self) -> int:
         return int(self._first[-1])
-
-    @cached_property
-    def digest(self) -> str:
-        """Changes with the names of the shards and the lists of their row groups."""
-        names = "\n".join(file.name for file in self.files)
-        return content_sha256(b"\0".join((names.encode(), self.rows.tobytes(), self._file.tobytes())))[:16]
 
     @cached_property
     def _first(self) -> np.ndarray:
@@ -158,8 +157,8 @@ class ShardIndex:
                 raise ValueError(f"{path}, field {name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=[_POSITION, *self.columns])
 
-    def _footer(self, path: Path) -> list[int]:
-        """Lists of each row group of a shard, its columns checked."""
+    def _footer(self, path: Path, digest: Any) -> list[int]:
+        """Lists of each row group of a shard, its columns checked; the digest is told the bytes of the footer."""
         if ending(path) != ".parquet":
             raise ValueError(
                 f"{path}: only Parquet shards are streamed; make them with: "
@@ -182,27 +181,23 @@ class ShardIndex:
                 having, lacking = (path, self.files[0]) if name in columns else (self.files[0], path)
                 raise ValueError(f"{lacking}, field {name!r}: is missing, but {having} has it")
             self.columns = columns
+            with path.open("rb") as raw:  # Thrift data, its length in 4 bytes, "PAR1"
+                raw.seek(-8 - file.metadata.serialized_size, 2)
+                digest.update(raw.read())
             return [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
 
 
 def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
-    """Raises a ValueError if a column of the layout is of another type than its values or a list of them."""
-    types, element = pa.types, kind
-    if name not in TEXTS and not types.is_null(kind):
-        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-            raise ValueError(f"{path}, field {name!r}: expected a list, got {kind}")
-        element = kind.value_type
-    if types.is_dictionary(element):
-        element = element.value_type
-    text = types.is_string(element) or types.is_large_string(element)
-    number = types.is_floating(element) or types.is_decimal(element) or types.is_boolean(element)
-    if name in ("query", "items"):
-        fits, wanted = text, "texts"
-    elif name in FIELDS[:4]:
-        fits, wanted = text or types.is_integer(element), "texts or integers"
-    else:
-        fits, wanted = number or types.is_integer(element), "numbers"
-    if not (fits or types.is_null(element)):
+    """Raises a ValueError if the values of a column, those inside of a list, are of another type than the layout's."""
+    element = kind if name in TEXTS else getattr(kind, "value_type", kind)
+    element = str(getattr(element, "value_type", element))  # of a dictionary
+    integer, text = r"u?int\d+|null", r"(large_)?string"
+    wanted, pattern = (
+        ("texts", f"{text}|null") if name in ("query", "items")
+        else ("texts or integers", f"{text}|{integer}") if name in FIELDS[:4]
+        else ("numbers", f"bool|float|double|halffloat|decimal.*|{integer}")
+    )  # fmt: skip
+    if not re.fullmatch(pattern, element):
         raise ValueError(f"{path}, field {name!r}: expected {wanted}, got {kind}")
 
 
@@ -280,8 +275,7 @@ class StreamingLoader(BatchLoader):
     batches to its workers, which make lists of them and tokenise. Memory holds one window of `buffer` lists (twice
     that while the next is read) and the batches that are prepared.
 
-    A run that resumes begins to read at the row group in which the window of its next batch begins. The position
-    holds for the same shards and settings only; with others it is refused.
+    A run that resumes begins to read at the row group in which the window of its next batch begins.
 
     Args:
         index: the shards and the size of the shuffle buffer.
@@ -293,38 +287,11 @@ class StreamingLoader(BatchLoader):
 
     def __init__(self, index: ShardIndex, ranker: Ranker, batch_size: int, **options: Any) -> None:
         super().__init__(len(index), ranker, batch_size, **options)
-        self.index, self.buffer = index, index.buffer
+        self.index, self.buffer, self._content = index, index.buffer, index.digest
         self._make_lists = index.lists
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "batches": len(self), "stream": self._settings()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues the epoch at the position of `state`.
-
-        Raises:
-            ValueError: names the setting that differs, if the position is in mid-epoch.
-        """
-        handed_out = int(state.get("handed_out", 0))
-        if handed_out in (0, state.get("batches")):
-            self._start = 0
-            return
-        before = state.get("stream", {})
-        for name, value in self._settings().items():
-            if before.get(name) != value:
-                raise ValueError(
-                    f"the checkpoint is in the middle of an epoch of other batches: {name} was "
-                    f"{before.get(name)!r} and is {value!r} now; resume with the same shards and settings, or "
-                    "begin anew from the model with --model.weights"
-                )
-        self._start = handed_out
-
     def _settings(self) -> dict[str, Any]:
-        """What a position in an epoch depends on, beside the epoch."""
-        own = {
-            name: getattr(self, name) for name in ("batch_size", "buffer", "seed", "shuffle", "world_size")
-        }
-        return {"shards": self.index.digest, "lists": self.total, **own}
+        return {**super()._settings(), "buffer": self.buffer}
 
     def _batches(self, first: int) -> Iterator[pa.Table]:
         """The rows of batch number `first` and of those after it."""

@@ -21,10 +21,10 @@ from rich.progress import track
 
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.rows import Row, read_rows
-from crossjem_pl.data.shards import Manifest
+from crossjem_pl.data.shards import Manifest, NoLists
 from crossjem_pl.hashing import content_id, fraction
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.output import LISTS_PER_SHARD, NoLists, Written, fingerprint, one_line, write_part
+from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
 
 __all__ = ["COLUMNS", "LogOptions", "prepare_log"]
 

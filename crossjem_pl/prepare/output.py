@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from crossjem_pl.data.shards import Manifest, ShardWriter
+from crossjem_pl.data.shards import Manifest, NoLists, write_shards
 from crossjem_pl.hashing import fraction
 from crossjem_pl.lists import RankingList
 
@@ -69,10 +68,6 @@ class Written:
         ]
 
 
-class NoLists(ValueError):
-    """A part without a list."""
-
-
 def write_part(
     out: Path,
     name: str,
@@ -115,18 +110,10 @@ def write_part(
             counts["lists_without_positive"] += not positives
             yield ranking_list
 
-    stream = counted()
-    first = next(stream, None)
-    if first is None:
-        raise NoLists("; ".join([f"{folder}: there are no lists to write", *written.told()]))
-    for interrupted in folder.glob("*.parquet"):
-        interrupted.unlink()
-    writer = ShardWriter(folder, options)
-    while first is not None:
-        writer.write(chain([first], islice(stream, lists_per_shard - 1)))
-        first = next(stream, None)
-    writer.manifest.counts.update(counts)
-    writer.close()
+    try:
+        write_shards(counted(), folder, lists_per_shard, options=options, counts=counts)
+    except NoLists as error:
+        raise NoLists("; ".join([str(error), *written.told()])) from None
     return written
 
 

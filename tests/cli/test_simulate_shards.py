@@ -33,7 +33,7 @@ def test_a_second_call_keeps_what_is_there(tmp_path: Path, capsys: pytest.Captur
     second.unlink()
     capsys.readouterr()
     assert main(command(tmp_path)) == 0
-    assert "train: 11 lists in 3 shards, 2 of them from before" in capsys.readouterr().out
+    assert "train: 11 lists in 3 shards, 1 of them from before" in capsys.readouterr().out
     assert second.read_bytes() == content
     assert (tmp_path / "train" / "000000.parquet").stat().st_mtime_ns == kept.st_mtime_ns
 

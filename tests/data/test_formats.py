@@ -199,14 +199,14 @@ def test_numbers_in_text_are_strict(text: str, tmp_path: Path) -> None:
 MALFORMED: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b"\n \n", "no rows"),
     ("a.jsonl", b'{"query": ', "line 1: not a JSON object on one line"),
-    ("a.jsonl", b'"text"\n', "line 1: expected a JSON object, got str"),
+    ("a.jsonl", b'"text"\n', "line 1: expected a JSON object, got 'text'"),
     ("a.jsonl", b'{"query": 1, "query": 2}', "key 'query' occurs more than once"),
     ("a.jsonl", b'{"a": ' + b"[" * 100_000, "line 1: not a JSON object"),
     ("a.jsonl", b'{"a": "\xff"}', "line 1: not UTF-8"),
     ("a.json", b'[\n{"a": 1},\n{"a": "\xff"}]', "line 3: not UTF-8"),
     ("a.json", b'[\n{"a": 1}\n{"a": 2}]', "malformed JSON array (Expecting ',' delimiter: line 3"),
     ("a.json", b'[{"a": 1}]\n7', "malformed JSON array (Extra data: line 2"),
-    ("a.json", b"[3]", "row 1: expected a JSON object, got int 3"),
+    ("a.json", b"[3]", "row 1: expected a JSON object, got 3"),
     ("a.jsonl.gz", b'{"a": 1}', "not gzip data, although the name ends in .gz"),
     ("a.parquet", b"PAR1 no", "unreadable Parquet data"),
     ("a.csv", b"query,item\nx\n", "line 2: 1 cells for 2 columns"),
@@ -306,13 +306,13 @@ def test_another_column_as_scores_or_labels(tmp_path: Path) -> None:
 
 BAD_FIELDS = [
     ("query_id", None, "is null"),
-    ("query", " ", "blank"),
+    ("query", " ", "expected a non-empty string"),
     ("query", "half \ud83d", "half a surrogate pair"),
-    ("items", "x", "expected a list, got str 'x'"),
-    ("items", ["x", ""], "position 1: the text is blank"),
+    ("items", "x", "expected a list, got 'x'"),
+    ("items", ["x", ""], "position 1: expected a non-empty string"),
     ("item_ids", ["a", "a"], "id 'a' occurs more than once"),
     ("labels", [1], "1 values for 2 entries of 'items'"),
-    ("labels", [1, "0"], "position 1: expected a number, got str '0'"),
+    ("labels", [1, "0"], "position 1: expected a finite number, got '0'"),
     ("labels", [1, 10**400], "position 1: expected a finite number"),
     ("scores", [float("inf"), 0], "position 0: expected a finite number"),
 ]
@@ -338,7 +338,9 @@ def test_errors_name_the_row_and_duplicate_ids_both(tmp_path: Path, kind: str, p
     assert str(caught.value).endswith(f"{path}, {place} 1")
     assert len(list(read_lists(path, unique=False))) == 3
     path = as_kind(tmp_path, kind, [ROW, ROW | {"query_id": "q2", "items": ["x", " "]}])
-    with pytest.raises(ValueError, match=rf"{place} 2, field 'items': position 1: the text is blank"):
+    with pytest.raises(
+        ValueError, match=rf"{place} 2, field 'items': position 1: expected a non-empty string"
+    ):
         list(read_lists(path))
 
 
@@ -467,8 +469,11 @@ def test_pairs_without_ids_and_the_columns_of_sentence_transformers(tmp_path: Pa
             r"field 'label': .* has 0\.0 here and 1\.0 in .*line 1",
         ),
         ({"query": "red", "item": "hat"}, "field 'label': is missing, but other pairs"),
-        ({"query_id": "x", "query": "red", "item": " ", "label": 0}, "field 'item': the text is blank"),
-        ({"query": "red", "item": "hat", "label": "high"}, "field 'label': expected a number"),
+        (
+            {"query_id": "x", "query": "red", "item": " ", "label": 0},
+            "field 'item': expected a non-empty string",
+        ),
+        ({"query": "red", "item": "hat", "label": "high"}, "field 'label': expected a finite number"),
     ],
 )
 def test_pairs_that_do_not_fit_are_named(tmp_path: Path, row: dict[str, Any], problem: str) -> None:

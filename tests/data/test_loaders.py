@@ -209,3 +209,37 @@ def test_workers_may_change_between_the_runs_and_a_run_be_interrupted_twice(make
         state = loader.state_dict()
     assert seen == expected
     assert state["handed_out"] == len(loader)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"batch_size": 8}, "batch_size was 4 and is 8"),
+        ({"seed": 6}, "seed was 5 and is 6"),
+        ({"world_size": 2}, "world_size was 1 and is 2"),
+        ({"sampler": ItemSampler(3, seed=5)}, "n_items was 4 and is 3"),
+        ({"count": 24}, "lists was 53 and is 24"),
+    ],
+)
+def test_a_position_of_other_batches_is_refused(make: Make, change: dict[str, Any], named: str) -> None:
+    state, changed = {**make().state_dict(), "handed_out": 3}, make(**change)
+    with pytest.raises(ValueError, match=f"in the middle of an epoch of other batches: {named}"):
+        changed.load_state_dict(state)
+    changed.load_state_dict({**state, "handed_out": STEPS})  # between epochs nothing is lost
+    with pytest.raises(ValueError, match="lists was None"):
+        make().load_state_dict({"handed_out": 3})
+
+
+@pytest.mark.parametrize("kind", ["memory", "stream"])
+def test_a_position_in_lists_of_other_content_is_refused(kind: str, tmp_path: Path) -> None:
+    states = []
+    for label in (0.0, 1.0):
+        lists = [*LISTS[:-1], replace(LISTS[-1], labels=(label,) * len(LISTS[-1]))]
+        write_shards(lists, tmp_path / str(label) / "train", lists_per_shard=20)
+        streams = StreamingLoader(ShardIndex(tmp_path / str(label) / "train"), BM25(), 4, shuffle=True)
+        loader = ListLoader(lists, BM25(), 4, shuffle=True) if kind == "memory" else streams
+        states.append((loader, {**loader.state_dict(), "handed_out": 3}))
+    (first, state), (second, _) = states
+    first.load_state_dict(state)
+    with pytest.raises(ValueError, match="content was"):
+        second.load_state_dict(state)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from crossjem_pl.data.formats import read_lists
-from crossjem_pl.data.shards import generate_shards, write_shards
+from crossjem_pl.data.formats import read_lists, write_lists
+from crossjem_pl.data.shards import Manifest, write_shards
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.lists import RankingList
 from tests.conftest import example_lists
@@ -24,8 +26,14 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def make(start: int, count: int) -> list[RankingList]:
-    return LISTS[start : start + count]
+def make(start: int) -> list[RankingList]:
+    return LISTS[start:]
+
+
+def generate(folder: Path, lists: Any = make, **options: Any) -> Manifest:
+    return write_shards(
+        lists, folder, **{"lists_per_shard": 5, "row_group": 2, "options": OPTIONS, **options}
+    )
 
 
 def test_shards_hold_the_lists_in_order(tmp_path: Path) -> None:
@@ -73,74 +81,93 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lists_per_shard must be at least 1, got 0"):
         write_shards(LISTS, tmp_path, lists_per_shard=0)
     with pytest.raises(ValueError, match="row_group must be at least 1, got 0"):
-        generate_shards(make, 23, tmp_path, OPTIONS, row_group=0)
-    with pytest.raises(ValueError, match="number of lists must be at least 1, got 0"):
-        generate_shards(make, 0, tmp_path, OPTIONS)
+        generate(tmp_path, row_group=0)
 
 
 def test_a_generated_folder_goes_on_where_it_stopped(tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "train"
-    expected = generate_shards(make, 23, whole, OPTIONS, 5, 2)
+    expected = generate(whole)
     made: list[int] = []
 
-    def interrupted(start: int, count: int) -> Iterator[RankingList]:
+    def lists(start: int, until: int) -> Iterator[RankingList]:
         made.append(start)
-        for one in make(start, count):
-            if one == LISTS[12]:
-                raise KeyboardInterrupt
-            yield one
+        yield from LISTS[start:until]
+        if until < 23:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        generate_shards(interrupted, 23, folder, OPTIONS, 5, 2)
+        generate(folder, partial(lists, until=12))
     assert names(folder) == ["000000.parquet", "000001.parquet", "manifest.json"]
     (folder / ".000002.parquet.17.abcd.tmp").write_bytes(b"a process that was killed leaves this")
     with pytest.raises(ValueError, match="the shards are not complete"):
         ShardSource("train").stream(tmp_path)
-    made.clear()
-
-    def resumed(start: int, count: int) -> list[RankingList]:
-        made.append(start)
-        return make(start, count)
-
-    report = generate_shards(resumed, 23, folder, OPTIONS, 5, 2)
-    assert made == [10, 15, 20], "shards that are there are not made again"
+    report = generate(folder, partial(lists, until=23))
+    assert made == [0, 10], "shards that are there are not made again"
     assert (report.kept, report.shards) == (2, expected.shards)
     for name in names(whole):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
     assert names(folder) == names(whole)
-    assert generate_shards(resumed, 23, folder, OPTIONS, 5, 2).kept == 5
+    assert generate(folder).kept == 5
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"options": {"seed": 2}}, "seed=1, now it is 2"),
-        ({"count": 24}, "lists=23, now it is 24"),
-        ({"options": {"seed": 1, "items": 9}}, "items=None, now it is 9"),
-    ],
-)
-def test_other_options_do_not_mix(tmp_path: Path, change: dict[str, Any], named: str) -> None:
-    settings: dict[str, Any] = {"count": 23, "options": OPTIONS, "lists_per_shard": 5, "row_group": 2}
-    generate_shards(make, folder=tmp_path, **settings)
+def test_other_options_do_not_mix(tmp_path: Path) -> None:
+    generate(tmp_path)
     before = (tmp_path / "000001.parquet").read_bytes()
-    with pytest.raises(ValueError, match=f"its shards were made with {named}"):
-        generate_shards(make, folder=tmp_path, **{**settings, **change})
+    for change, named in (
+        ({"options": {"seed": 2}}, "seed=1, now it is 2"),
+        ({"lists_per_shard": 6}, "lists_per_shard=5, now it is 6"),
+        ({"options": {"seed": 1, "items": 9}}, "items=None, now it is 9"),
+    ):
+        with pytest.raises(ValueError, match=f"its shards were made with {named}"):
+            generate(tmp_path, **change)
     assert (tmp_path / "000001.parquet").read_bytes() == before
 
 
 def test_shards_of_unknown_origin_are_not_kept(tmp_path: Path) -> None:
-    generate_shards(make, 23, tmp_path, OPTIONS, 5)
+    generate(tmp_path)
     manifest = (tmp_path / "manifest.json").read_bytes()
     (tmp_path / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"has shards, but no manifest\.json"):
-        generate_shards(make, 23, tmp_path, OPTIONS, 5)
+        generate(tmp_path)
     (tmp_path / "manifest.json").write_bytes(manifest)
     (tmp_path / "000001.parquet").write_bytes((tmp_path / "000004.parquet").read_bytes())
     with pytest.raises(ValueError, match=r"000001\.parquet: has 3 lists instead of 5"):
-        generate_shards(make, 23, tmp_path, OPTIONS, 5)
+        generate(tmp_path)
     (tmp_path / "000001.parquet").write_bytes(b"PAR1 cut off")
     with pytest.raises(ValueError, match=r"000001\.parquet: not a readable Parquet file"):
-        generate_shards(make, 23, tmp_path, OPTIONS, 5)
+        generate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"complete": "no"},
+        {"format": "other"},
+        {"shards": {}},
+        {"shards": [{"name": 1}]},
+        {"more": 1},
+        {"counts": None},
+    ],
+)
+def test_an_altered_manifest_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    write_shards(LISTS, tmp_path)
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    with pytest.raises(
+        ValueError, match=r"manifest\.json: (not a manifest of this program|an entry of shards)"
+    ):
+        read_lists(tmp_path)
+
+
+def test_what_is_no_file_among_the_shards_is_named(tmp_path: Path) -> None:
+    write_lists(LISTS, tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(FileNotFoundError, match=r"b\.jsonl: the link leads nowhere \(.*gone\.jsonl"):
+        read_lists(tmp_path)
+    (tmp_path / "b.jsonl").unlink()
+    os.mkfifo(tmp_path / "b.jsonl")
+    with pytest.raises(ValueError, match=r"b\.jsonl: expected a file, got a pipe"):
+        list(read_lists(tmp_path))
 
 
 def test_a_folder_that_lost_or_gained_shards_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""Teacher scores: the file and its provenance, the join in memory, and the merge into lists that stream."""
+"""Teacher scores: the file and its provenance, and the join."""
 
 from __future__ import annotations
 
 import logging
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from crossjem_pl.cli import main
 from crossjem_pl.data.convert import convert
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.sources import ShardSource
-from crossjem_pl.data.teacher import join_scores, merge_scores, read_provenance, read_scores, write_scores
+from crossjem_pl.data.teacher import join_scores, read_provenance, read_scores, write_scores
 from crossjem_pl.lists import RankingList
 from tests.conftest import example_lists
 
@@ -68,7 +69,7 @@ def test_files_from_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("q", "d", "high")], "row 1, field 'score': expected a number, got str"),
+        ([("q", "d", "high")], "row 1, field 'score': expected a finite number, got 'high'"),
         ([("q", "d", 0.5), (None, "e", 0.5)], "row 2, field 'query_id': is null"),
         ([("q", None, 0.5)], "row 1, field 'item_id': is null"),
         ([("q", "d", 0.1), ("r", "d", 0.2), ("q", "d", 0.1)], "row 3, .*query 'q', item 'd' is scored twice"),
@@ -83,17 +84,23 @@ def test_bad_files_are_named(tmp_path: Path, rows: list[tuple[object, ...]], mes
         read_scores(table(path, query_id=queries, score=scores))
 
 
-def test_scores_are_joined_by_ids_whatever_the_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", ["as the lists", "reversed", "shuffled", "in a folder"])
+def test_scores_are_joined_by_ids_whatever_the_order(tmp_path: Path, order: str) -> None:
     rows = all_rows()
-    path = write(tmp_path / "scores.parquet", [*rows[::-1], ("another query", "d0", 0.5)])
     scores = {(query, item): score for query, item, score in rows}
-    for before, after in zip(LISTS, join_scores(LISTS, path), strict=True):
-        expected = tuple(scores[before.query_id, item] for item in before.item_ids)
-        assert after == replace(before, scores=expected)
+    expected = [replace(one, scores=tuple(scores[one.query_id, i] for i in one.item_ids)) for one in LISTS]
+    if order == "shuffled":
+        random.Random(0).shuffle(rows)
+    path = write(tmp_path / "a" / "0.parquet", rows[::-1] if order == "reversed" else rows[:7])
+    write(tmp_path / "a" / "1.parquet", rows[7:])
+    if order != "reversed":
+        path = path.parent
+    assert list(join_scores(iter(LISTS), path, exact=True)) == expected
+    assert list(join_scores(LISTS[3:5], path)) == expected[3:5], "scores of other lists are no mistake"
     with pytest.raises(
-        ValueError, match=r"not one item has a teacher score, the first is query 'q3-0', item 'd0'"
+        ValueError, match="not one item has a teacher score, the first is query 'q3-0', item 'd0'"
     ):
-        join_scores(example_lists(2, seed=3), path, allow_missing=True)
+        list(join_scores(example_lists(2, seed=3), path, allow_missing=True))
 
 
 def test_items_without_a_finite_score_are_counted_or_left_out(
@@ -105,15 +112,14 @@ def test_items_without_a_finite_score_are_counted_or_left_out(
     damaged = [(q, item, bad.get(i, score)) for i, (q, item, score) in enumerate(rows) if i != 2]
     path = write(tmp_path / "scores.parquet", damaged)  # type: ignore[arg-type]
     query, item, _ = rows[2]
-    first = f"query '{query}', item '{item}'"
     with pytest.raises(
-        ValueError, match=rf"7 items have no finite teacher score, the first is {first}; .*allow"
+        ValueError, match=f"list '{query}', item '{item}' has no finite teacher score; .*allow"
     ):
-        join_scores(lists, path)
+        list(join_scores(lists, path))
 
     left_out = {rows[i][:2] for i in (2, *bad)}
     with caplog.at_level(logging.WARNING):
-        joined = join_scores(lists, path, allow_missing=True)
+        joined = list(join_scores(lists, path, allow_missing=True))
     assert "left out 7 items without a finite teacher score" in caplog.text
     assert "so 1 lists" in caplog.text
     assert [one.query_id for one in joined] == [one.query_id for one in LISTS]
@@ -124,40 +130,27 @@ def test_items_without_a_finite_score_are_counted_or_left_out(
         assert after == replace(expected, scores=tuple(scores[before.query_id, i] for i in expected.item_ids))
 
 
-def test_the_merge_equals_the_join_in_memory(tmp_path: Path) -> None:
-    rows = all_rows()
-    expected = join_scores(LISTS, write(tmp_path / "scores.parquet", rows))
-    assert list(merge_scores(LISTS, tmp_path / "scores.parquet")) == expected
-    turned = [row for one in LISTS for row in reversed([r for r in rows if r[0] == one.query_id])]
-    assert list(merge_scores(LISTS, write(tmp_path / "turned.parquet", turned))) == expected, (
-        "items in any order"
-    )
-    cut = len(LISTS[0]) + len(LISTS[1])
-    write(tmp_path / "parts" / "0.parquet", rows[:cut])
-    write(tmp_path / "parts" / "1.parquet", rows[cut:])
-    assert list(merge_scores(LISTS, tmp_path / "parts")) == expected
-
-
 GOOD = all_rows()
 FIRST, LAST = LISTS[0], LISTS[-1]
-N = len(FIRST)
 
 
 @pytest.mark.parametrize(
     ("rows", "named"),
     [
-        (GOOD[N:] + GOOD[:N], f"row 1, field 'query_id': expected the scores of list '{FIRST.query_id}'"),
-        (GOOD[: -len(LAST)], f"the scores end before list '{LAST.query_id}'"),
-        ([*GOOD, ("q-more", "d0", 0.5)], f"row {len(GOOD) + 1}, .*lists end before query 'q-more'"),
-        (GOOD[1:], f"list '{FIRST.query_id}', item '{FIRST.item_ids[0]}' has no teacher score"),
+        (
+            GOOD[: -len(LAST)],
+            f"list '{LAST.query_id}', item '{LAST.item_ids[0]}' has no finite teacher score",
+        ),
+        ([*GOOD, ("q-more", "d0", 0.5)], "there are scores of query 'q-more', but no such list"),
+        ([("q-more", "d0", 0.5), *GOOD], "there are scores of query 'q-more', but no such list"),
         ([GOOD[0], *GOOD], "row 2, field 'item_id': query .* is scored twice"),
-        ([(FIRST.query_id, "dx", 0.1), *GOOD], "row 1, field 'item_id': list .* has no item 'dx'"),
-        ([(*GOOD[0][:2], math.nan), *GOOD[1:]], "row 1, field 'score': expected a finite number"),
+        ([(FIRST.query_id, "dx", 0.1), *GOOD], f"list '{FIRST.query_id}' has no item 'dx', which is scored"),
+        ([(*GOOD[0][:2], math.nan), *GOOD[1:]], f"item '{FIRST.item_ids[0]}' has no finite teacher score"),
     ],
 )
 def test_scores_that_do_not_fit_are_named(tmp_path: Path, rows: Rows, named: str) -> None:
     with pytest.raises(ValueError, match=rf"scores\.parquet.*{named}"):
-        list(merge_scores(LISTS, write(tmp_path / "scores.parquet", rows)))
+        list(join_scores(LISTS, write(tmp_path / "scores.parquet", rows), exact=True))
 
 
 def test_convert_writes_shards_with_the_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,11 +163,11 @@ def test_convert_writes_shards_with_the_scores(tmp_path: Path, capsys: pytest.Ca
         "000000.parquet",
         "000001.parquet",
     ]
-    assert list(ShardSource("train").read(tmp_path)) == join_scores(LISTS, scores)
+    assert list(ShardSource("train").read(tmp_path)) == list(join_scores(LISTS, scores))
     assert main(command) == 2
     assert "the folder has shards already" in capsys.readouterr().err
     convert(tmp_path / "train", tmp_path / "back.parquet")
-    assert list(read_lists(tmp_path / "back.parquet")) == join_scores(LISTS, scores)
+    assert list(read_lists(tmp_path / "back.parquet")) == list(join_scores(LISTS, scores))
     with pytest.raises(ValueError, match="shards are in the canonical format, not in 'run'"):
         convert(tmp_path / "lists.jsonl", tmp_path / "out", to_format="run", shard_size=4)
     with pytest.raises(ValueError, match="the target is one of the files to read"):

@@ -195,7 +195,7 @@ JSON = '{"query": "q", "keyword": "a", "clicked": 0, "dwell": 0}\n'
         ("log.tsv", "query\tkeyword\tdwell\nq\ta\t3\n", "no column 'clicked' for the clicked; found: query, key"),
         ("log.tsv", "query\tkeyword\tclicked\nq\ta\t1\n", "neither a dwell nor a quick_back column"),
         ("log.jsonl", JSON + JSON.replace("}", ', "score": 1}'), "line 2, field 'score': rows before have no such"),
-        ("log.jsonl", JSON.replace('"q"', "3"), "field 'query': expected a text"),
+        ("log.jsonl", JSON.replace('"q"', "3"), "field 'query': expected a non-empty string, got 3"),
         ("log.tsv", f"{HEAD}\tquery_id\nq\ta\t0\t0\t1\nr\ta\t0\t0\t1\n",
          "line 2 and .*log.tsv, line 3: one id for the query 'q' and for 'r'"),
         ("log.tsv", f"{HEAD}\tkeyword_id\nq\ta\t0\t0\t1\nq\tb\t0\t0\t1\n",
