@@ -27,7 +27,7 @@ def serve(
         api_key_env: environment variable that holds the key clients must send.
         model_name: name of the model in requests; repeatable.
     """
-    for name in ("fastapi", "uvicorn", "uvloop", "prometheus_client"):
+    for name in ("fastapi", "uvicorn", "httptools", "uvloop", "prometheus_client"):
         if find_spec(name) is None:
             raise ImportError(f"{name} is not installed: pip install 'crossjem_pl[serve]'")
     from crossjem_pl.serving.workers import serve as run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["ServingOptions"]
 
@@ -22,14 +22,17 @@ class ServingOptions:
         max_queue: requests in the process at once; more are refused with 429.
         max_items: items of a request.
         max_body: bytes of a request.
-        request_timeout: seconds until a request is given up, and the most that `X-Request-Timeout` may ask for.
-        body_timeout: seconds in which a request's body must arrive.
+        request_timeout: seconds until a request is given up.
+        client_timeout: seconds for a client to send a request's head, to send its body, to take the answer.
         drain_timeout: seconds that requests have to end after SIGTERM.
         api_key: what `Authorization: Bearer` must carry; None: nobody is asked.
         model_names: names of the model in requests; the first one is given in answers. Empty: the folder's name.
         second: a second model that is served beside the first, under its folder's name.
         store: token store, for `ids` in `/v1/rank`.
         log_texts: whether queries enter the log.
+
+    Raises:
+        ValueError: naming the option, for a number that is not above 0.
     """
 
     model: str
@@ -43,7 +46,7 @@ class ServingOptions:
     max_items: int = 5000
     max_body: int = 2_000_000
     request_timeout: float = 60.0
-    body_timeout: float = 30.0
+    client_timeout: float = 30.0
     drain_timeout: float = 60.0
     api_key: str | None = None
     model_names: tuple[str, ...] = ()
@@ -52,11 +55,7 @@ class ServingOptions:
     log_texts: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("workers", "max_queue", "max_items", "max_body"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_batch_tokens is not None and self.max_batch_tokens < 1:
-            raise ValueError(f"max_batch_tokens must be at least 1, got {self.max_batch_tokens}")
-        for name in ("request_timeout", "body_timeout", "drain_timeout"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if isinstance(value, int | float) and option.name not in ("port", "log_texts") and not value > 0:
+                raise ValueError(f"{option.name} must be above 0, got {value}")

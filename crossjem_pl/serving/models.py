@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +17,18 @@ from torch import Tensor
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.base import Explanation, Ranker
 from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.sparse.bm25 import BM25
 from crossjem_pl.serving import ServingOptions, metrics
 from crossjem_pl.serving.scheduler import Part, Scheduler
-from crossjem_pl.text import Encoded, Ragged, TokenizedList
+from crossjem_pl.text import TokenizedList
 from crossjem_pl.text.ragged import Ints
 from crossjem_pl.text.token_store import TokenStore
 
-__all__ = ["Prepared", "ServedModel", "load_models"]
+__all__ = ["TOKENISERS", "Scored", "ServedModel", "load_models"]
 
+TOKENISERS = ThreadPoolExecutor(2, thread_name_prefix="tokeniser")
 _CACHED_TEXTS = 50_000
 """Texts whose tokens are remembered: more would let the memory of a server grow for hours."""
 _BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
@@ -32,30 +37,38 @@ _QUEUED_TOKENS = 262_144
 _WARM_UP = (1, 10, 100)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A request that is ready for the device.
+@dataclass
+class Scored:
+    """The scores of a request's items with what the answer tells beside them.
 
     Args:
-        whole: its list.
-        positions: int64, the items of each part.
-        parts: lists that can be scored apart from each other with the same scores.
-        truncated: texts that lost tokens to a limit.
-        tokens: of the query and the items.
+        model: the name of the model.
+        items: texts, or ids of the token store.
+        raw: the ranker's own scores, float32 [items], in the request's order.
+        probabilities: of relevance, in [0, 1], float64 [items].
+        truncated: texts that lost tokens to a length limit.
+        tokens, characters: of the queries and the items.
+        milliseconds: of tokenising, waiting and computing.
+        explanations: of each item, where the request asks for them.
     """
 
-    whole: RankingList
-    positions: list[Ints]
-    parts: list[Part[RankingList]]
+    model: str
+    items: Sequence[str]
+    raw: Tensor
+    probabilities: Tensor
     truncated: int
     tokens: int
+    characters: int
+    milliseconds: dict[str, float]
+    explanations: list[Explanation] | None
 
-    def scores(self, results: Sequence[Tensor]) -> Tensor:
-        """float32 [items], in the items' order, from the scores of each part."""
-        scores = torch.empty(len(self.whole), dtype=torch.float32)
-        for positions, found in zip(self.positions, results, strict=True):
-            scores[torch.from_numpy(positions)] = found
-        return scores
+    def order(self) -> list[int]:
+        """Items by their own scores, best first; equal ones keep the request's order."""
+        return torch.sort(self.raw, descending=True, stable=True).indices.tolist()
+
+    def shown(self, raw: bool) -> list[float]:
+        """What an answer gives as scores."""
+        return (self.raw if raw else self.probabilities).tolist()
 
 
 class ServedModel:
@@ -63,7 +76,7 @@ class ServedModel:
 
     Args:
         name: under which it is served.
-        reranker: what scores; `prepare` may be called in several threads, the scheduler calls the rest.
+        reranker: what scores; several threads tokenise, the scheduler's does the rest.
         max_batch_tokens: see `ServingOptions`.
         store: where the ids of requests are found.
 
@@ -78,25 +91,28 @@ class ServedModel:
         max_batch_tokens: int | None = None,
         store: TokenStore | None = None,
     ) -> None:
-        self.name, self.reranker, self.store = name, reranker, store
-        if store is not None:
-            reranker.store = store  # checks it
-            reranker.store = None
+        self.name, self.reranker, self._store = name, reranker, store
+        reranker.store = store  # checks it
+        reranker.store = None
         reranker.batch_size = 1_000_000  # the scheduler decides what shares a pass
-        ranker = reranker.ranker
-        self._reader: Ranker = getattr(ranker, "shell", ranker)
+        self._reader: Ranker = getattr(reranker.ranker, "shell", reranker.ranker)
         if isinstance(self._reader, NeuralRanker):
             self._reader.tokenizer.cache_size = _CACHED_TEXTS
         budget = max_batch_tokens or _BATCH_TOKENS.get(reranker.device.type, _BATCH_TOKENS["cpu"])
         self.scheduler: Scheduler[RankingList] = Scheduler(
             reranker.score, budget, max(_QUEUED_TOKENS, 64 * budget), metrics.observe_batch
         )
-        self.explains = self._warm_up()
-
-    @cached_property
-    def sha256(self) -> str:
+        self.sha256 = weights_sha256(reranker.ranker)
         """Of the weights."""
-        return weights_sha256(self.reranker.ranker)
+        for count in _WARM_UP:
+            _, parts, *_ = self.prepare(["running shoes"], [f"red running shoe {i}" for i in range(count)])
+            reranker.score([part.payload for part in parts])
+        self.explains = True
+        """Whether a score is a sum over tokens, so that `explain` can show it."""
+        try:
+            reranker.explain("running shoes", ["red running shoe"])
+        except ValueError:
+            self.explains = False
 
     @property
     def threshold(self) -> float | None:
@@ -112,73 +128,92 @@ class ServedModel:
         """Where items are cut; None where they are not."""
         return self._reader.max_item_tokens if isinstance(self._reader, NeuralRanker) else None
 
-    def prepare(
-        self, query: str, items: Sequence[str], *, ids: bool = False, max_item_tokens: int | None = None
-    ) -> Prepared:
-        """Tokenises a request and splits a long list where its ranker may.
+    async def score(
+        self, queries: Sequence[str], items: Sequence[str], *, ids: bool = False, explain: bool = False
+    ) -> Scored:
+        """The scores of a request.
 
         Args:
-            query: its text.
+            queries: one for all items, or one for each; the items of equal ones are a list.
             items: texts, or ids of the store.
             ids: whether they are ids.
-            max_item_tokens: cut the items already here.
+            explain: whether to explain the scores of one query.
 
         Raises:
-            ValueError: for a text without tokens, a blank one, an unknown id, if there is no store, or the ranker
-                cannot cut at `max_item_tokens`.
+            ValueError: for a text without tokens, a blank one, an unknown id, or if there is no store.
+            Overloaded: if the queue is full.
         """
-        whole, reader = RankingList.from_texts(query, items, "request"), self._reader
-        truncated = tokens = 0
-        takes_ids = isinstance(reader, NeuralRanker) and reader.reads_token_ids()
-        limit = self.max_item_tokens
-        if max_item_tokens is not None and limit is not None and max_item_tokens < limit and not takes_ids:
-            raise ValueError(f"{reader.name} cannot cut items at {max_item_tokens} tokens, only at {limit}")
-        if ids and self.store is None:
-            raise ValueError("ids: the server has no token store; it is started with --store FOLDER")
-        query_tokens, lengths, encoded = 0, np.zeros(len(items), dtype=np.int64), None
-        if isinstance(reader, NeuralRanker):
-            queries = reader.encode_queries([whole])
-            least = min(filter(None, (limit, max_item_tokens)))
-            if ids:
-                assert self.store is not None
-                encoded = self.store.encode(items, least)
-            else:
-                encoded = reader.encode_items([whole])
-                if least < limit:  # type: ignore[operator]
-                    encoded = Encoded(*Ragged.from_rows(reader.tokenizer.ids(items)).cut(least))
-            lengths, query_tokens = encoded.tokens.lengths, len(queries.tokens.values)
-            truncated = queries.truncated + encoded.truncated
-            tokens = query_tokens + int(lengths.sum())
-            if takes_ids:
-                whole = TokenizedList(
-                    query_id=whole.query_id,
-                    query=query,
-                    item_ids=whole.item_ids,
-                    items=whole.items,
-                    tokens=encoded.tokens,
-                )
-        positions = reader.parts(whole)
-        joint = "max_union_tokens" in reader.init_args
-        parts = []
-        for chosen in positions:
-            part = whole if len(chosen) == len(whole) else whole.select(chosen.tolist())
-            if joint and isinstance(part, TokenizedList):
-                cost = query_tokens + len(np.unique(part.tokens.values))
-            else:
-                cost = query_tokens * (len(chosen) if reader.independent else 1) + int(lengths[chosen].sum())
-            parts.append(Part(part, cost + 2))
-        return Prepared(whole, positions, parts, truncated, tokens)
+        start, loop = time.perf_counter(), asyncio.get_running_loop()
+        positions, parts, truncated, tokens = await loop.run_in_executor(
+            TOKENISERS, self.prepare, queries, items, ids
+        )
+        tokenised = time.perf_counter()
+        job = self.scheduler.submit(parts)
+        scores = torch.empty(len(items), dtype=torch.float32)
+        for own, found in zip(positions, await job.future, strict=True):
+            scores[torch.from_numpy(own)] = found
+        explanations = None
+        if explain:
+            thread = self.scheduler.thread
+            explanations = await loop.run_in_executor(thread, self.reranker.explain, queries[0], items)
+        times = {
+            "tokenization": 1000 * (tokenised - start),
+            "queue": 1000 * (job.started - job.arrived),
+            "inference": 1000 * job.computed,
+        }
+        metrics.observe_times(len(items), truncated, times)
+        probabilities = self.reranker.ranker.probabilities(scores.double())  # float64: high scores stay apart
+        characters = sum(map(len, queries)) + sum(map(len, items))
+        return Scored(
+            self.name, items, scores, probabilities, truncated, tokens, characters, times, explanations
+        )
 
-    def _warm_up(self) -> bool:
-        """Runs passes of several sizes; whether the ranker can explain."""
-        for count in _WARM_UP:
-            items = [f"red running shoe number {i}" for i in range(count)]
-            self.reranker.score([part.payload for part in self.prepare("running shoes", items).parts])
-        try:
-            self.reranker.explain("running shoes", ["red running shoe"])
-        except ValueError:
-            return False
-        return True
+    def prepare(
+        self, queries: Sequence[str], items: Sequence[str], ids: bool = False
+    ) -> tuple[list[Ints], list[Part[RankingList]], int, int]:
+        """Tokenises a request, see `score`, and splits long lists where the ranker may.
+
+        Returns:
+            Of each part the positions of its items, int64, and what is scored: lists that can be scored apart from
+            each other with the same scores; how many texts lost tokens to a limit; the tokens of queries and items.
+        """
+        if ids and self._store is None:
+            raise ValueError("ids: the server has no token store; it is started with --store FOLDER")
+        rows = {queries[0]: np.arange(len(items))}
+        if len(queries) > 1:
+            names, inverse = np.unique(np.array(queries, dtype=object), return_inverse=True)
+            rows = {query: np.flatnonzero(inverse == i) for i, query in enumerate(names)}
+        positions: list[Ints] = []
+        parts: list[Part[RankingList]] = []
+        truncated = tokens = 0
+        reader = self._reader
+        for query, own in rows.items():
+            whole = RankingList.from_texts(query, [items[i] for i in own.tolist()], "request")
+            query_tokens, lengths = 0, np.zeros(len(own), dtype=np.int64)
+            if isinstance(reader, NeuralRanker):
+                encoded_query = reader.encode_queries([whole])
+                if ids and self._store is not None:
+                    encoded = self._store.encode(items, reader.max_item_tokens)
+                else:
+                    encoded = reader.encode_items([whole])
+                query_tokens, lengths = len(encoded_query.tokens.values), encoded.tokens.lengths
+                truncated += encoded_query.truncated + encoded.truncated
+                tokens += query_tokens + int(lengths.sum())
+                if reader.reads_token_ids():
+                    whole = TokenizedList(
+                        whole.query_id, query, whole.item_ids, whole.items, tokens=encoded.tokens
+                    )
+            for chosen in reader.parts(whole):
+                part = whole if len(chosen) == len(whole) else whole.select(chosen.tolist())
+                if isinstance(part, TokenizedList) and "max_union_tokens" in reader.init_args:
+                    cost = query_tokens + len(np.unique(part.tokens.values))
+                else:
+                    cost = query_tokens * (len(chosen) if reader.independent else 1) + int(
+                        lengths[chosen].sum()
+                    )
+                positions.append(own[chosen])
+                parts.append(Part(part, cost + 2))
+        return positions, parts, truncated, tokens
 
 
 def load_models(options: ServingOptions) -> dict[str, ServedModel]:
@@ -188,25 +223,22 @@ def load_models(options: ServingOptions) -> dict[str, ServedModel]:
     Raises:
         FileNotFoundError, ImportError, ValueError: as `Reranker` and `TokenStore.open`; and if two have one name.
     """
-    from crossjem_pl.rankers.sparse.bm25 import BM25
-
-    store = None if options.store is None else TokenStore.open(options.store)
-    named: list[tuple[tuple[str, ...], Reranker, TokenStore | None]] = []
-    for folder, names in ((options.model, options.model_names), (options.second, ())):
-        if folder is not None:
-            reranker = Reranker(folder, options.device, options.precision)  # type: ignore[arg-type]
-            named.append((names or (_name(folder),), reranker, None if named else store))
-    named.append((("bm25",), Reranker(BM25(), "cpu"), None))
     models: dict[str, ServedModel] = {}
-    for names, reranker, own_store in named:
-        model = ServedModel(names[0], reranker, options.max_batch_tokens, own_store)
+
+    def add(names: Sequence[str], reranker: Reranker, store: TokenStore | None = None) -> None:
+        model = ServedModel(names[0], reranker, options.max_batch_tokens, store)
         for name in names:
             if name in models:
                 raise ValueError(f"two models are named {name!r}; name the first with --model-name")
             models[name] = model
-    _ = next(
-        iter(models.values())
-    ).sha256  # takes a moment: computed here, and not where requests are answered
+
+    store = None if options.store is None else TokenStore.open(options.store)
+    precision: Any = options.precision
+    main = Reranker(options.model, options.device, precision)
+    add(options.model_names or [_name(options.model)], main, store)
+    if options.second is not None:
+        add([_name(options.second)], Reranker(options.second, options.device, precision))
+    add(["bm25"], Reranker(BM25(), "cpu"))
     return models
 
 

@@ -1,36 +1,20 @@
-"""Requests, answers and errors of every API that the server speaks."""
+"""Requests, answers and errors of every API that the server speaks: one class for each shape."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
 from pydantic_core import from_json
-from torch import Tensor
 
-__all__ = [
-    "ApiError",
-    "RankRequest",
-    "RerankRequest",
-    "ScoreRequest",
-    "Scored",
-    "Shape",
-    "TextsRequest",
-    "error_body",
-    "parse",
-    "parse_json",
-    "rerank_answer",
-    "score_answer",
-    "texts_answer",
-]
+from crossjem_pl.serving.models import Scored
 
-Shape = Literal["documents", "texts"]
+__all__ = ["ROUTES", "ApiError", "Call", "RankRequest", "RequestShape", "error_body", "parse"]
 
 _KINDS = {400: "Empty", 413: "Validation", 422: "Validation", 429: "Overloaded", 503: "Unhealthy"}
+_EXPLAINED = 200
 
 
 class ApiError(Exception):
@@ -46,25 +30,40 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.message, self.headers = status, message, headers or {}
 
+
+@dataclass
+class Call:
+    """A request for scores: its id, its path and the JSON of its body once that is read."""
+
+    id: str
+    path: str
+    body: dict[str, Any] = field(default_factory=dict)
+
     @property
-    def kind(self) -> str:
-        """In TEI's words, where it has one."""
-        return _KINDS.get(self.status, "Backend" if self.status >= 500 else "Refused")
+    def shape(self) -> type[RequestShape]:
+        """Which API the client speaks: where a path has two, the body's key decides."""
+        return ROUTES[self.path][-1 if "documents" not in self.body else 0]
 
 
-def error_body(error: ApiError, shape: Shape, request_id: str) -> dict[str, Any]:
-    """An error in its API's shape: TEI reads `error` and `error_type`, vLLM an object `error`, Cohere `message`, Jina
-    `detail`; clients of the last three call the same path."""
-    if shape == "texts":
-        return {"error": error.message, "error_type": error.kind, "id": request_id}
-    told = {"message": error.message, "type": error.kind, "param": None, "code": error.status}
-    return {"id": request_id, "message": error.message, "detail": error.message, "error": told}
+class RequestShape(BaseModel):
+    """What every shape has: the model's name, its texts, and how it is answered."""
 
-
-class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = None
+
+    @property
+    def items_field(self) -> str:
+        """What the API calls the items, for messages."""
+        return "documents"
+
+    def pairs(self) -> tuple[list[str], list[str]]:
+        """One query, or one for each item; and the items, which may be none."""
+        raise NotImplementedError
+
+    def answer(self, scored: Scored, call: Call) -> Any:
+        """The JSON of the answer."""
+        raise NotImplementedError
 
 
 _DOCUMENT = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]}
@@ -73,7 +72,7 @@ _Texts = str | list[str]
 _Count = Annotated[int, Field(ge=0, le=2**31)]
 
 
-class RerankRequest(_Request):
+class RerankRequest(RequestShape):
     """`documents`, the shape of Cohere v1 and v2, Jina and vLLM; other fields of theirs are accepted and ignored.
 
     `top_n` 0 or none is all. `return_documents` is by default what the path's API does: yes in `/rerank` (vLLM).
@@ -84,12 +83,11 @@ class RerankRequest(_Request):
     top_n: _Count | None = None
     return_documents: bool | None = None
     rank_fields: list[str] | None = None
-    max_tokens_per_doc: Annotated[int, Field(ge=1)] | None = None
     raw_scores: bool = False
 
-    def texts(self) -> list[str]:
+    def pairs(self) -> tuple[list[str], list[str]]:
         """The texts of the documents: themselves, their `text`, or their `rank_fields` one after the other."""
-        return [self._text(i, document) for i, document in enumerate(self.documents)]
+        return [self.query], [self._text(i, document) for i, document in enumerate(self.documents)]
 
     def _text(self, i: int, document: Any) -> str:
         if isinstance(document, str):
@@ -102,19 +100,66 @@ class RerankRequest(_Request):
                 raise ApiError(422, f"documents[{i}].{name}: expected a text")
         return " ".join(document[name] for name in fields)
 
+    def answer(self, scored: Scored, call: Call) -> Any:
+        """One answer for Cohere, Jina and vLLM: each reads its own fields."""
+        scores = scored.shown(self.raw_scores)
+        results: list[dict[str, Any]] = [
+            {"index": i, "relevance_score": scores[i]} for i in scored.order()[: self.top_n or None]
+        ]
+        if self.return_documents or (self.return_documents is None and call.path == "/rerank"):
+            for row in results:
+                given = self.documents[row["index"]]
+                row["document"] = {"text": given} if isinstance(given, str) else given
+        meta: dict[str, Any] = {
+            "api_version": {
+                "version": "1" if call.path.startswith("/v1") else "2",
+                "is_experimental": False,
+            },
+            "billed_units": {"search_units": 1},
+            "truncated": scored.truncated,
+        }
+        if scored.truncated:
+            meta["warnings"] = [f"{scored.truncated} texts were longer than the model's limits and were cut"]
+        return {
+            "id": call.id,
+            "model": scored.model,
+            "results": results,
+            "usage": _usage(scored),
+            "meta": meta,
+        }
 
-class TextsRequest(_Request):
-    """`texts`, the shape of text-embeddings-inference. Scores are probabilities unless `raw_scores`."""
 
+class TextsRequest(RequestShape):
+    """`texts`, the shape of text-embeddings-inference; `model`, which it lacks, is not read. Scores are probabilities
+    unless `raw_scores`."""
+
+    model: ClassVar[None] = None  # type: ignore[misc]
     query: str
     texts: list[str]
     truncate: bool | None = True
-    truncation_direction: Literal["right", "Right", "left", "Left"] = "right"
+    truncation_direction: Literal["right", "Right"] = "right"
     raw_scores: bool = False
     return_text: bool = False
 
+    @property
+    def items_field(self) -> str:
+        return "texts"
 
-class ScoreRequest(_Request):
+    def pairs(self) -> tuple[list[str], list[str]]:
+        return [self.query], self.texts
+
+    def answer(self, scored: Scored, call: Call) -> Any:
+        """A list, best first."""
+        if self.truncate is False and scored.truncated:
+            raise ApiError(422, f"truncate: {scored.truncated} texts are longer than the model's limits")
+        scores = scored.shown(self.raw_scores)
+        return [
+            {"index": i, "score": scores[i], **({"text": self.texts[i]} if self.return_text else {})}
+            for i in scored.order()
+        ]
+
+
+class ScoreRequest(RequestShape):
     """vLLM's `/score`: one query and its documents, or as many queries as documents, paired."""
 
     queries: _Texts | None = None
@@ -123,7 +168,6 @@ class ScoreRequest(_Request):
     text_2: _Texts | None = None
 
     def pairs(self) -> tuple[list[str], list[str]]:
-        """Queries and documents, as many of either."""
         sides = []
         for name, other in (("queries", "text_1"), ("documents", "text_2")):
             given = getattr(self, name) if getattr(self, name) is not None else getattr(self, other)
@@ -133,11 +177,22 @@ class ScoreRequest(_Request):
         queries, documents = sides
         if not queries or not documents:
             raise ApiError(400, "queries and documents must not be empty")
-        if len(queries) == 1:
-            queries = queries * len(documents)
-        if len(queries) != len(documents):
+        if len(queries) not in (1, len(documents)):
             raise ApiError(422, f"queries: {len(queries)} for {len(documents)} documents; one, or as many")
         return queries, documents
+
+    def answer(self, scored: Scored, call: Call) -> Any:
+        """In the order of the documents."""
+        rows = enumerate(scored.shown(raw=False))
+        return {
+            "id": call.id,
+            "object": "list",
+            "created": int(time.time()),
+            "model": scored.model,
+            "data": [{"index": i, "object": "score", "score": score} for i, score in rows],
+            "usage": _usage(scored),
+            "truncated": scored.truncated,
+        }
 
 
 class _Item(BaseModel):
@@ -147,7 +202,10 @@ class _Item(BaseModel):
     text: str
 
 
-class RankRequest(_Request):
+_Items = Annotated[list[str] | list[_Item], WithJsonSchema({"type": "array", "items": _DOCUMENT})]
+
+
+class RankRequest(RequestShape):
     """This project's own shape.
 
     Args:
@@ -161,31 +219,69 @@ class RankRequest(_Request):
     """
 
     query: str
-    items: list[str] | list[_Item] | None = None
+    items: _Items | None = None
     ids: list[str] | None = None
     top_k: Annotated[int, Field(ge=1, le=2**31)] | None = None
     min_score: FiniteFloat | Literal["stored"] | None = None
     activation: Literal["none", "sigmoid", "softmax"] = "none"
     explain: bool = False
 
-    def texts(self) -> tuple[list[str], list[str] | None]:
-        """The texts, or the ids of the store, and the ids to answer with, if any."""
+    @property
+    def items_field(self) -> str:
+        return "items" if self.ids is None else "ids"
+
+    def pairs(self) -> tuple[list[str], list[str]]:
         if (self.items is None) == (self.ids is None):
             raise ApiError(422, "items: give either items or ids")
-        if self.items is None:
-            return self.ids or [], self.ids
-        ids = [item.id for item in self.items if not isinstance(item, str)]
-        return [item if isinstance(item, str) else item.text for item in self.items], ids or None
+        texts = [item if isinstance(item, str) else item.text for item in self.items or []]
+        if self.explain and (self.ids is not None or len(texts) > _EXPLAINED):
+            raise ApiError(422, f"explain: is for at most {_EXPLAINED} texts")
+        return [self.query], texts if self.ids is None else self.ids
+
+    def answer(self, scored: Scored, call: Call) -> Any:
+        """Best first."""
+        shown = scored.raw.softmax(0).tolist() if self.activation == "softmax" else None
+        shown = shown or scored.shown(raw=self.activation == "none")
+        rows: list[dict[str, Any]] = []
+        for i in scored.order():
+            if isinstance(self.min_score, int | float) and float(scored.raw[i]) < self.min_score:
+                break
+            row: dict[str, Any] = {"index": i, "score": shown[i]}
+            if self.items is None:
+                row["id"] = scored.items[i]
+            else:
+                item = self.items[i]
+                row |= {"text": item} if isinstance(item, str) else {"id": item.id, "text": item.text}
+            if scored.explanations is not None:
+                row["contributions"] = [vars(part) for part in scored.explanations[i].contributions]
+            rows.append(row)
+        return {
+            "id": call.id,
+            "model": scored.model,
+            "items": rows[: self.top_k],
+            "truncated": scored.truncated,
+            "tokens": scored.tokens,
+            "min_score": self.min_score,
+            "milliseconds": {name: round(value, 3) for name, value in scored.milliseconds.items()},
+        }
 
 
-R = TypeVar("R", bound=_Request)
+ROUTES: dict[str, tuple[type[RequestShape], ...]] = {
+    "/v2/rerank": (RerankRequest,),
+    "/v1/rerank": (RerankRequest,),
+    "/rerank": (RerankRequest, TextsRequest),
+    "/v1/score": (ScoreRequest,),
+    "/score": (ScoreRequest,),
+    "/v1/rank": (RankRequest,),
+}
+"""The shapes that a path takes."""
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body.
+def parse(call: Call, body: bytes) -> RequestShape:
+    """The request of a call in its shape; `call.body` becomes the JSON.
 
     Raises:
-        ApiError: 400 if it is none.
+        ApiError: 400 if the body is not JSON; 422 for a missing field or a wrong type, naming the field.
     """
     try:
         found = from_json(body, allow_inf_nan=False)
@@ -193,110 +289,27 @@ def parse_json(body: bytes) -> dict[str, Any]:
         raise ApiError(400, f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ApiError(422, "the body must be a JSON object")
-    return found
-
-
-def parse(shape: type[R], body: dict[str, Any]) -> R:
-    """The request in its shape.
-
-    Raises:
-        ApiError: 422 for a missing field or a wrong type, naming the field.
-    """
+    call.body = found
     try:
-        return shape.model_validate(body)
+        return call.shape.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         # of a union pydantic names the member as well, in words of Python
-        path = [
-            part
-            for part in first["loc"]
-            if isinstance(part, int) or part in shape.model_fields or part == "text"
-        ]
+        known = {*call.shape.model_fields, *_Item.model_fields}
+        path = [part for part in first["loc"] if isinstance(part, int) or part in known]
         name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
         raise ApiError(422, f"{name}: {first['msg']}") from None
 
 
-@dataclass
-class Scored:
-    """The scores of a request's items with what the answer tells beside them.
-
-    Args:
-        raw: the ranker's own scores, float32 [items], in the request's order.
-        probabilities: of relevance, in [0, 1], float64 [items].
-        truncated: texts that lost tokens to a length limit.
-        tokens: of the query and the items, each counted once.
-        characters: likewise.
-        milliseconds: of tokenising, waiting and computing.
-    """
-
-    raw: Tensor
-    probabilities: Tensor
-    truncated: int
-    tokens: int
-    characters: int
-    milliseconds: dict[str, float]
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def order(self, top: int | None = None) -> list[int]:
-        """Items by their own scores, best first; equal ones keep the request's order."""
-        return torch.sort(self.raw, descending=True, stable=True).indices[: top or None].tolist()
-
-    def shown(self, raw: bool) -> list[float]:
-        """What an answer gives as scores."""
-        return (self.raw if raw else self.probabilities).tolist()
+def error_body(error: ApiError, call: Call) -> dict[str, Any]:
+    """An error in its API's shape: TEI reads `error` and `error_type`, vLLM an object `error`, Cohere `message`, Jina
+    `detail`; clients of the last three call the same path."""
+    kind = _KINDS.get(error.status, "Backend" if error.status >= 500 else "Refused")
+    if call.path in ROUTES and call.shape is TextsRequest:
+        return {"error": error.message, "error_type": kind, "id": call.id}
+    told = {"message": error.message, "type": kind, "param": None, "code": error.status}
+    return {"id": call.id, "message": error.message, "detail": error.message, "error": told}
 
 
-def rerank_answer(
-    request: RerankRequest, texts: Sequence[str], scored: Scored, model: str, request_id: str, version: str
-) -> dict[str, Any]:
-    """One answer for Cohere, Jina and vLLM: each reads its own fields."""
-    results: list[dict[str, Any]] = []
-    scores = scored.shown(request.raw_scores)
-    for i in scored.order(request.top_n):
-        row: dict[str, Any] = {"index": i, "relevance_score": scores[i]}
-        if request.return_documents:
-            given = request.documents[i]
-            row["document"] = given if isinstance(given, dict) else {"text": texts[i]}
-        results.append(row)
-    return {
-        "id": request_id,
-        "model": model,
-        "results": results,
-        "usage": {"prompt_tokens": scored.tokens, "total_tokens": scored.tokens},
-        "meta": {
-            "api_version": {"version": version, "is_experimental": False},
-            "billed_units": {"search_units": 1},
-            "truncated": scored.truncated,
-            **({"warnings": [_cut(scored.truncated)]} if scored.truncated else {}),
-        },
-    }
-
-
-def texts_answer(request: TextsRequest, scored: Scored) -> list[dict[str, Any]]:
-    """TEI's answer: a list, best first."""
-    scores = scored.shown(request.raw_scores)
-    return [
-        {"index": i, "score": scores[i], **({"text": request.texts[i]} if request.return_text else {})}
-        for i in scored.order()
-    ]
-
-
-def score_answer(scored: Scored, model: str, request_id: str) -> dict[str, Any]:
-    """vLLM's answer, in the order of the documents."""
-    return {
-        "id": request_id,
-        "object": "list",
-        "created": int(time.time()),
-        "model": model,
-        "data": [
-            {"index": i, "object": "score", "score": score} for i, score in enumerate(scored.shown(False))
-        ],
-        "usage": {"prompt_tokens": scored.tokens, "total_tokens": scored.tokens},
-        "truncated": scored.truncated,
-    }
-
-
-def _cut(count: int) -> str:
-    return f"{count} texts were longer than the model's limits and were cut"
+def _usage(scored: Scored) -> dict[str, int]:
+    return {"prompt_tokens": scored.tokens, "total_tokens": scored.tokens}

@@ -12,10 +12,10 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -24,13 +24,22 @@ from crossjem_pl.serving import ServingOptions
 __all__ = ["serve"]
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
-_CONTEXT = multiprocessing.get_context("spawn")
+# workers are forked from a process that has only imported what they need: they start fast and share that memory
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [
+        "crossjem_pl.serving.connections",
+        "crossjem_pl.rankers.crossjem.model",
+        "transformers.modeling_utils",
+        "uvloop",
+    ]
+)
 _SLOWEST_RESTART = 30.0
 
 
 @dataclass(eq=False)
 class _Worker:
-    process: SpawnProcess
+    process: ForkServerProcess
     pipe: Connection
     started: float
 
@@ -55,13 +64,13 @@ class _Supervisor:
         """
         for stop in _STOP:
             signal.signal(stop, self._stop)
-        signal.signal(signal.SIGHUP, self._reload)
+        signal.signal(signal.SIGHUP, lambda *_: self._send(signal.SIGHUP))
         for number in range(self.options.workers):
             self._start(number)
         while self.workers:
-            for number, worker in list(self.workers.items()):
+            for worker in list(self.workers.values()):
                 if worker.pipe.poll():
-                    self._heard(number, worker)
+                    self._heard(worker)
             for number, worker in list(self.workers.items()):
                 if not worker.process.is_alive():
                     self._ended(number, worker)
@@ -82,19 +91,12 @@ class _Supervisor:
         there.close()
         self.workers[number] = _Worker(process, here, time.monotonic())
 
-    def _heard(self, number: int, worker: _Worker) -> None:
+    def _heard(self, worker: _Worker) -> None:
         try:
-            event, message = worker.pipe.recv()
+            self.message = worker.pipe.recv()
+            self._stop()
         except (EOFError, OSError):
             worker.process.join(1.0)  # it is about to end
-            return
-        if event == "failed":
-            self.message = message
-            self._stop()
-        elif event == "reloaded":
-            for other in self.workers.values():
-                if other is not worker:
-                    _send(other.process, signal.SIGHUP)
 
     def _ended(self, number: int, worker: _Worker) -> None:
         worker.process.join()
@@ -115,12 +117,14 @@ class _Supervisor:
 
     def _stop(self, *_: Any) -> None:
         self.stopping = self.stopping or time.monotonic()
-        for worker in list(self.workers.values()):
-            _send(worker.process, signal.SIGTERM)
+        self._send(signal.SIGTERM)
 
-    def _reload(self, *_: Any) -> None:
+    def _send(self, number: int) -> None:
+        """Sends a signal to all workers that live."""
         for worker in list(self.workers.values()):
-            _send(worker.process, signal.SIGHUP)
+            if worker.process.pid is not None and worker.process.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.process.pid, number)
 
 
 def serve(options: ServingOptions) -> None:
@@ -145,35 +149,29 @@ def serve(options: ServingOptions) -> None:
         _Supervisor(options, listener).run()
 
 
-def _send(process: SpawnProcess, number: int) -> None:
-    if process.pid is not None and process.is_alive():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, number)
-
-
 def _run_worker(
     options: ServingOptions, listener: socket.socket, pipe: Connection, ready: Event, number: int
 ) -> None:
-    for stop in (*_STOP, signal.SIGHUP):
-        signal.signal(stop, signal.SIG_IGN if stop == signal.SIGHUP else signal.SIG_DFL)
-    from crossjem_pl.serving.app import JsonFormatter
-
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonFormatter())
-    logger = logging.getLogger("crossjem_pl.serving")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for stop in _STOP:
+        signal.signal(stop, signal.SIG_DFL)
     import torch
     import uvloop
 
+    from crossjem_pl.serving.app import LOG, JsonFormatter
+
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonFormatter())
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
     torch.set_num_threads(max(1, torch.get_num_threads() // options.workers))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_answer(options, listener, pipe, ready, number))
     except (OSError, ImportError, ValueError) as error:
         with contextlib.suppress(OSError):
-            pipe.send(("failed", str(error)))
+            pipe.send(str(error))
         sys.exit(2)
 
 
@@ -182,56 +180,36 @@ async def _answer(
 ) -> None:
     """A worker's life. At the first start worker 0 accepts while it loads, to say so; others accept when they can
     answer, so that a restarted one refuses nothing."""
-    import uvicorn
+    from crossjem_pl.serving.app import LOG, Service
+    from crossjem_pl.serving.connections import http_server
 
-    from crossjem_pl.serving.app import Service, create_app, log_event
-
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    service = Service(options, lambda: pipe.send(("reloaded", None)))
-    config = uvicorn.Config(
-        create_app(service),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=5,
-    )
-    server = Server(config)
+    service = Service(options)
+    server = http_server(service)
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
 
-    async def drain() -> None:
-        if service.draining:
-            return
-        service.draining = True
-        log_event("draining", in_flight=service.in_flight)
-        end = time.monotonic() + options.drain_timeout
-        while service.in_flight and time.monotonic() < end:
-            await asyncio.sleep(0.02)
-        server.should_exit = True
+    def begin(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = loop.create_task(work())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def stop() -> None:
+        if not service.draining:
+            await service.drain()
+            server.should_exit = True
 
     async def reload() -> None:
         try:
             await service.load()
         except (OSError, ImportError, ValueError) as error:
-            log_event("reload failed", level=logging.ERROR, reason=str(error))
-
-    def begin(work: Any) -> None:
-        task = loop.create_task(work())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+            LOG.error("reload failed", {"reason": str(error)})
 
     def supervisor_died() -> None:
         loop.remove_reader(pipe.fileno())
-        begin(drain)
+        begin(stop)
 
-    for stop in _STOP:
-        loop.add_signal_handler(stop, begin, drain)
+    for ending in _STOP:
+        loop.add_signal_handler(ending, begin, stop)
     loop.add_signal_handler(signal.SIGHUP, begin, reload)
     loop.add_reader(pipe.fileno(), supervisor_died)
 
@@ -243,4 +221,4 @@ async def _answer(
     while not ready.is_set() and not service.draining:
         await asyncio.sleep(0.05)
     await (answering or server.serve([listener]))
-    log_event("stopped", accepted=service.accepted, answered=service.answered)
+    LOG.info("stopped", {"in_flight": service.in_flight})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -14,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 import torch
-import uvicorn
 
 from crossjem_pl.rankers.crossjem.model import CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.serving import ServingOptions
-from crossjem_pl.serving.app import Service, create_app
+from crossjem_pl.serving.app import Service
+from crossjem_pl.serving.connections import http_server
 from tests import tiny_models
 
 
@@ -48,10 +49,11 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shoes" / "model"
 
 
+@contextlib.contextmanager
 def start(options: ServingOptions) -> Iterator[Live]:
-    """Until the generator is closed."""
+    """A live server."""
     service = Service(options)
-    server = uvicorn.Server(uvicorn.Config(create_app(service), log_config=None, lifespan="off"))
+    server = http_server(service)
     listener = socket.create_server((options.host, 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -74,4 +76,5 @@ def start(options: ServingOptions) -> Iterator[Live]:
 @pytest.fixture(scope="session")
 def live(model_folder: Path) -> Iterator[Live]:
     options = ServingOptions(str(model_folder), model_names=("shoes", "rerank-v3.5"), max_batch_tokens=600)
-    yield from start(options)
+    with start(options) as live:
+        yield live

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,11 +129,10 @@ def test_rank_by_ids_of_a_store(model_folder: Path, reranker: Reranker, tmp_path
         reranker.ranker.tokenizer,  # type: ignore[arg-type]
     )
     model = ServedModel("shoes", Reranker(model_folder), store=store)
-    prepared = model.prepare(QUERY, [f"i{n}" for n in range(4)], ids=True)
-    found = prepared.scores(model.reranker.score([part.payload for part in prepared.parts]))
+    found = asyncio.run(model.score([QUERY], [f"i{n}" for n in range(4)], ids=True)).raw
     assert torch.allclose(found, reranker.score([RankingList.from_texts(QUERY, ITEMS)])[0], atol=1e-6)
     with pytest.raises(ValueError, match="unknown"):
-        model.prepare(QUERY, ["unknown"], ids=True)
+        asyncio.run(model.score([QUERY], ["unknown"], ids=True))
 
 
 def test_truncation_is_told(live: Live) -> None:
@@ -142,9 +142,6 @@ def test_truncation_is_told(live: Live) -> None:
     assert answer.headers["x-truncated"] == "1"
     assert answer.json()["meta"]["truncated"] == 1
     assert "cut" in answer.json()["meta"]["warnings"][0]
-    assert live.post("/v2/rerank", {**body, "max_tokens_per_doc": 4096}).headers["x-truncated"] == "1"
-    shorter = live.post("/v2/rerank", {"query": QUERY, "documents": ["red cat dog"], "max_tokens_per_doc": 2})
-    assert shorter.headers["x-truncated"] == "1"
     refused = live.post("/rerank", {"query": QUERY, "texts": [long], "truncate": False})
     assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
 
@@ -176,7 +173,6 @@ GOOD = {"query": QUERY, "documents": ITEMS}
         ("/v1/rank", {"query": QUERY, "items": ITEMS, "min_score": "stored"}, 422, "no threshold"),
         ("/v1/rank", {"query": QUERY, "items": ITEMS, "model": "bm25", "explain": True}, 422, "explain: bm25 cannot"),
         ("/v1/rank", {"query": QUERY, "items": ["a", "\u0001"]}, 422, "items"),
-        ("/admin/reload", None, 403, "API key"),
         ("/nothing", None, 404, "Not Found"),
     ],
 )  # fmt: skip
@@ -215,17 +211,13 @@ def test_the_other_routes(live: Live) -> None:
     for name in ('te_request_count{method="/rerank"}', "te_queue_size 0.0", "te_batch_next_size_bucket"):
         assert name in metrics
     schema = live.client.get("/openapi.json").json()
-    names = set(schema["components"]["schemas"])
-    assert {"RerankRequest", "TextsRequest", "ScoreRequest", "RankRequest"} <= names
-    assert not [
-        ref
-        for ref in json.dumps(schema).split('"#/components/schemas/')[1:]
-        if ref.split('"')[0] not in names
-    ]
+    body = schema["paths"]["/rerank"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert ["documents" in each["properties"] for each in body["anyOf"]] == [True, False]
+    assert "$ref" not in json.dumps([path["post"] for path in schema["paths"].values() if "post" in path])
 
 
 def test_a_key_is_asked_for(model_folder: Path) -> None:
-    for live in start(ServingOptions(str(model_folder), api_key="secret", max_queue=2)):
+    with start(ServingOptions(str(model_folder), api_key="secret", max_queue=2)) as live:
         body = {"query": QUERY, "documents": ITEMS}
         assert live.post("/v2/rerank", body).status_code == 401
         assert (
@@ -234,44 +226,36 @@ def test_a_key_is_asked_for(model_folder: Path) -> None:
         )
         key = {"Authorization": "Bearer secret"}
         assert live.post("/v2/rerank", body, headers=key).status_code == 200
-        assert live.post("/admin/reload").status_code == 401
-        before = live.service.main
-        assert live.post("/admin/reload", headers=key).json()["before"] == before.sha256
-        assert live.service.main is not before
-        assert live.post("/v2/rerank", body, headers=key).status_code == 200
-        live.service.accepted += 2
+        live.service.in_flight += 2
         full = live.post("/v2/rerank", body, headers=key)
         assert full.status_code == 429
         assert int(full.headers["retry-after"]) >= 1
-        live.service.accepted -= 2
+        live.service.in_flight -= 2
         live.service.draining = True
         assert live.client.get("/ready").status_code == 503
         assert live.post("/v2/rerank", body, headers=key).status_code == 503
 
 
-def test_deadlines_and_clients_that_leave_cancel_work(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(
-        live.service.main.scheduler, "_run", lambda lists: seen.append(len(lists)) or slow(lists)
-    )
-    monkeypatch.setattr(live.service.main.scheduler, "max_tokens", 60)
-    score = live.service.main.reranker.score
-
-    def slow(lists: list[RankingList]) -> list[torch.Tensor]:
-        import time
-
-        time.sleep(0.2)
-        return score(lists)
-
+def test_deadlines_and_clients_that_leave_cancel_work(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = {"query": QUERY, "documents": [f"{a} {b}" for a in WORDS for b in WORDS][:2000]}
-    answer = live.post("/v2/rerank", body, headers={"X-Request-Timeout": "0.3"})
-    assert answer.status_code == 504
-    assert live.post("/v2/rerank", body, headers={"X-Request-Timeout": "soon"}).status_code == 422
-    with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=live.url, timeout=0.5) as impatient:
-        impatient.post("/v2/rerank", json=body)
-    assert live.post("/v2/rerank", {"query": QUERY, "documents": ITEMS}).status_code == 200
-    assert sum(seen) < 40  # of 2 * 100 passes
-    assert live.service.main.scheduler.waiting == 0
+    with start(ServingOptions(str(model_folder), max_batch_tokens=60, request_timeout=0.3)) as live:
+        scheduler, passes = live.service.main.scheduler, []
+        score = scheduler._run
+
+        def slow(lists: list[RankingList]) -> list[torch.Tensor]:
+            passes.append(len(lists))
+            time.sleep(0.1)
+            return score(lists)
+
+        monkeypatch.setattr(scheduler, "_run", slow)
+        assert live.post("/v2/rerank", body).status_code == 504
+        with pytest.raises(httpx.ReadTimeout):
+            live.post("/v2/rerank", body, timeout=0.1)
+        assert live.post("/v2/rerank", {"query": QUERY, "documents": ITEMS}).status_code == 200
+        assert sum(passes) < 20  # of 2 * 100
+        assert scheduler.waiting == 0
 
 
 def requests(count: int, seed: int, reranker: Reranker) -> Iterator[tuple[str, dict[str, Any], list[float]]]:
@@ -336,12 +320,9 @@ def test_rankers_that_score_each_item_alone_are_split_as_well(tiny_bert: str) ->
     ranker = MonoBERT(tiny_bert, random_init=True)
     model = ServedModel("mono", Reranker(ranker, "cpu"))
     items = [f"{a} {b}" for a in WORDS for b in WORDS][:150]
-    prepared = model.prepare(QUERY, items)
-    assert [len(part.payload) for part in prepared.parts] == [64, 64, 22]
-    found = prepared.scores(model.reranker.score([part.payload for part in prepared.parts]))
-    assert torch.allclose(
-        found, Reranker(ranker, "cpu").score([RankingList.from_texts(QUERY, items)])[0], atol=1e-6
-    )
+    assert [len(part.payload) for part in model.prepare([QUERY], items)[1]] == [64, 64, 22]
+    expected = Reranker(ranker, "cpu").score([RankingList.from_texts(QUERY, items)])[0]
+    assert torch.allclose(asyncio.run(model.score([QUERY], items)).raw, expected, atol=1e-6)
 
 
 def test_ten_thousand_random_bodies_break_nothing(live: Live, request: pytest.FixtureRequest) -> None:

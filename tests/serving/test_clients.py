@@ -26,7 +26,9 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def live(model_folder: Path) -> Iterator[Live]:
-    yield from start(ServingOptions(str(model_folder), model_names=(clients.MODEL,), api_key=clients.KEY))
+    options = ServingOptions(str(model_folder), model_names=(clients.MODEL,), api_key=clients.KEY)
+    with start(options) as live:
+        yield live
 
 
 @pytest.mark.parametrize("name", clients.CLIENTS)
