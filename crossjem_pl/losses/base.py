@@ -1,73 +1,58 @@
-"""What every ranking loss shares: the contract, the step from function to module, masked helpers, checks."""
+"""What every ranking loss shares: options, the masked call, the order of a list's targets, checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import Parameter, Signature, signature
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+import inspect
+from dataclasses import dataclass, fields
+from typing import Any, Literal, dataclass_transform, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["LOSSES", "VECTOR_LOSSES", "RankingLoss", "Reduction", "TargetKind", "VectorLoss"]
+__all__ = ["Distillation", "RankingLoss", "Reduction", "TargetKind", "VectorLoss"]
 
 Reduction = Literal["mean", "sum", "none"]
 TargetKind = Literal["probabilities", "logits"]
 PerList = tuple[Tensor, Tensor]
 """The loss of each list [lists], and bool [lists]: the list has one."""
 
+_POSITIVE, _CUTOFF = ("temperature", "sigma", "mu"), ("k", "top_k")
+"""Options with one meaning in all losses: positive and finite numbers; whole numbers of at least 1, or None."""
 
+
+@dataclass_transform(eq_default=False)
 class _Loss(nn.Module):
-    """A loss with options: the constructor takes the keyword arguments of the static method `compute`, except
-    `reduction`, with the same defaults, and raises the errors that it has for them."""
+    """A loss whose options are the annotated fields of its class: they make its constructor, as in a dataclass."""
 
-    name: ClassVar[str]
-    """Key in the registry, the name of the overlay `experiments/losses/<name>.yaml`."""
-    registry: ClassVar[dict[str, Any]]
-    compute: ClassVar[Callable[..., Any]]
-    _signature: ClassVar[Signature] = Signature()
-
-    def __init_subclass__(cls, *, name: str = "") -> None:
+    def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "compute" not in vars(cls):  # a base class, or a loss with its own `forward`
-            return
-        types = get_type_hints(cls.compute)
-        options = [
-            parameter.replace(kind=Parameter.POSITIONAL_OR_KEYWORD, annotation=types[parameter.name])
-            for parameter in signature(cls.compute).parameters.values()
-            if parameter.kind is Parameter.KEYWORD_ONLY and parameter.name != "reduction"
-        ]
+        cls.__annotations__ = inspect.get_annotations(cls, eval_str=True)
+        dataclass(eq=False, repr=False)(cls)
 
-        def __init__(self: _Loss, *arguments: Any, **options: Any) -> None:
-            super(cls, self).__init__(*arguments, **options)
+    def __post_init__(self) -> None:
+        """Checks the options.
 
-        this = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-        __init__.__signature__ = Signature([this, *options])  # type: ignore[attr-defined]
-        __init__.__doc__ = cls.__doc__
-        cls.__init__ = __init__  # type: ignore[method-assign]
-        cls.name, cls._signature = name, Signature(options)
-        cls.registry[name] = cls
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+        Raises:
+            ValueError: naming the option.
+        """
         super().__init__()
-        bound = self._signature.bind(*arguments, **options)
-        bound.apply_defaults()
-        self.options: dict[str, Any] = dict(bound.arguments)
-        if hasattr(self, "compute"):
-            self._check_options()
+        for option in fields(self):  # type: ignore[arg-type]
+            name, value, choices = option.name, getattr(self, option.name), get_args(option.type)
+            if name in _POSITIVE and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be positive and finite, got {value!r}")
+            if name in _CUTOFF and value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1 or None, got {value!r}")
+            if choices and isinstance(choices[0], str) and value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
-    def _check_options(self) -> None:
-        """Raises what `compute` raises for the options."""
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options by name."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-
-
-LOSSES: dict[str, type[RankingLoss]] = {}
-"""All losses by name. Importing `crossjem_pl.losses` fills it."""
-VECTOR_LOSSES: dict[str, type[VectorLoss]] = {}
-"""All losses over vectors by name. Importing `crossjem_pl.losses` fills it."""
 
 
 class RankingLoss(_Loss):
@@ -79,33 +64,68 @@ class RankingLoss(_Loss):
     Each list's loss depends on that list alone: on neither the padding nor the other lists of the batch. The value is
     the mean over the lists that have a loss; a list that has none (each class says which) is not counted.
 
-    A subclass `class ListNet(RankingLoss, name="listnet")` has a static method `compute(scores, targets, mask, *,
-    options) -> PerList`; its tensors are as `check_shapes` gives them.
+    A subclass has its options as annotated fields, and `per_list`.
     """
 
-    registry = LOSSES
-
     def forward(self, scores: Tensor, targets: Tensor, mask: Tensor, reduction: Reduction = "mean") -> Tensor:
-        """The mean loss over the lists that have one, their sum, or with "none" the loss of each list [lists]."""
-        per_list, has_loss = self.compute(*check_shapes(scores, targets, mask), **self.options)
-        return reduce_lists(per_list, has_loss, reduction)
+        """The mean loss over the lists that have one, their sum, or with "none" the loss of each list [lists].
 
-    def _check_options(self) -> None:
-        nothing = torch.zeros(1, 2, device="cpu")
-        self(nothing, nothing, nothing == 0)
+        Raises:
+            ValueError: on unequal shapes, tensors that are not [lists, items], or a mask that is not bool.
+        """
+        if scores.ndim != 2 or scores.shape != targets.shape or scores.shape != mask.shape:
+            raise ValueError(
+                "scores, targets and mask must all be [lists, items]; got "
+                f"{tuple(scores.shape)}, {tuple(targets.shape)}, {tuple(mask.shape)}"
+            )
+        if mask.dtype != torch.bool:
+            raise ValueError(f"mask must be bool, got {mask.dtype}")
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        tensors = [tensor.to(dtype).masked_fill(~mask, 0.0) for tensor in (scores, targets.detach())]
+        return reduce_lists(*self.per_list(*tensors, mask), reduction)
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        """The loss of each list; padding holds 0, scores and targets are at least float32."""
+        raise NotImplementedError
+
+
+class Distillation(RankingLoss):
+    """A loss that reads the targets as a teacher's logits.
+
+    Args:
+        targets_are: "probabilities" are turned into logits log(p / (1 - p)), "logits" are taken as they are.
+        epsilon: probabilities are clamped to [epsilon, 1 - epsilon]; at least 1e-6, below which 1 - epsilon is 1 in
+            float32, and below 0.5.
+    """
+
+    targets_are: TargetKind = "probabilities"
+    epsilon: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1e-6 <= self.epsilon < 0.5:
+            raise ValueError(f"epsilon must be at least 1e-6 and below 0.5, got {self.epsilon!r}")
+
+    def teacher_logits(self, targets: Tensor, mask: Tensor) -> Tensor:
+        """The teacher's logits [lists, items].
+
+        Raises:
+            ValueError: on a probability outside [0, 1].
+        """
+        if self.targets_are == "logits":
+            return targets
+        check_probabilities(targets, mask, f"{type(self).__name__} with targets_are='probabilities'")
+        return torch.logit(targets, eps=self.epsilon)
 
 
 class VectorLoss(_Loss):
     """A loss over vectors instead of scores: the score of any query of the batch with any item is their inner
-    product. Only rankers with `vectors` (dual encoders) can be trained with it. The option `gather` extends the batch
-    to all processes.
+    product. Only rankers with `vectors` (dual encoders) can be trained with it.
 
     Shapes: `query_vectors` floating point [lists, width] and `item_vectors` [lists, items, width], finite on items;
     `targets` and bool `mask` [lists, items]; `item_keys` int64 [lists, items] and `query_keys` int64 [lists], equal
     where the texts are (hashes of them). Where the mask is False, anything goes.
     """
-
-    registry = VECTOR_LOSSES
 
     def forward(
         self,
@@ -118,32 +138,7 @@ class VectorLoss(_Loss):
         reduction: Reduction = "mean",
     ) -> Tensor:
         """The mean loss over the lists that have one: float32, or float64 for float64 vectors."""
-        tensors = query_vectors, item_vectors, targets, mask, item_keys, query_keys
-        return self.compute(*tensors, **self.options, reduction=reduction)
-
-    def _check_options(self) -> None:
-        nothing = torch.zeros(1, 2, device="cpu")
-        keys = nothing.long()
-        tensors = nothing, nothing[..., None].expand(1, 2, 2), nothing, nothing == 0, keys, keys[:, 0]
-        self.compute(*tensors, **{**self.options, "gather": False})
-
-
-def check_shapes(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores and targets with padding set to 0, at least float32 (half precision is raised, float64 stays).
-
-    Raises:
-        ValueError: on unequal shapes, tensors that are not [lists, items], or a mask that is not bool.
-    """
-    if scores.ndim != 2 or scores.shape != targets.shape or scores.shape != mask.shape:
-        raise ValueError(
-            "scores, targets and mask must all be [lists, items]; got "
-            f"{tuple(scores.shape)}, {tuple(targets.shape)}, {tuple(mask.shape)}"
-        )
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be bool, got {mask.dtype}")
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores, targets = scores.to(dtype), targets.detach().to(dtype)
-    return scores.masked_fill(~mask, 0.0), targets.masked_fill(~mask, 0.0), mask
+        raise NotImplementedError
 
 
 def check_targets(allowed: Tensor, targets: Tensor, mask: Tensor, expected: str) -> None:
@@ -160,47 +155,6 @@ def check_targets(allowed: Tensor, targets: Tensor, mask: Tensor, expected: str)
 def check_probabilities(targets: Tensor, mask: Tensor, loss: str) -> None:
     """Raises a ValueError that names the first target outside [0, 1]."""
     check_targets((targets >= 0) & (targets <= 1), targets, mask, f"{loss} takes probabilities in [0, 1]")
-
-
-def check_positive(**options: float) -> None:
-    """Raises a ValueError that names the first option that is not a positive finite number."""
-    for name, value in options.items():
-        if not 0 < value < float("inf"):
-            raise ValueError(f"{name} must be positive and finite, got {value!r}")
-
-
-def check_cutoff(**options: int | None) -> None:
-    """Raises a ValueError that names the first option that is neither None nor at least 1."""
-    for name, value in options.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1 or None, got {value!r}")
-
-
-def check_choice(choices: Any, **options: str) -> None:
-    """Raises a ValueError that names the first option that is not a string of the `Literal` type `choices`."""
-    for name, value in options.items():
-        if value not in get_args(choices):
-            allowed = ", ".join(map(repr, get_args(choices)))
-            raise ValueError(f"{name} must be one of {allowed}; got {value!r}")
-
-
-def teacher_logits(
-    targets: Tensor, mask: Tensor, targets_are: TargetKind, epsilon: float, loss: str
-) -> Tensor:
-    """Teacher logits [lists, items]: log(p / (1 - p)) with p clamped to [epsilon, 1 - epsilon], or as they are.
-
-    An epsilon much below 1e-6 would make 1 - epsilon 1 in float32. `loss` is a name for the message.
-
-    Raises:
-        ValueError: on a probability outside [0, 1], an epsilon out of bounds or an unknown kind.
-    """
-    check_choice(TargetKind, targets_are=targets_are)
-    if not 1e-6 <= epsilon < 0.5:
-        raise ValueError(f"epsilon must be at least 1e-6 and below 0.5, got {epsilon!r}")
-    if targets_are == "logits":
-        return targets
-    check_probabilities(targets, mask, f"{loss} with targets_are='probabilities'")
-    return torch.logit(targets, eps=epsilon)
 
 
 def masked_log_softmax(values: Tensor, mask: Tensor) -> Tensor:
@@ -260,7 +214,8 @@ def logsumexp_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor,
     """
     count, order = _count_below(keys, mask)
     running = torch.logcumsumexp(values.masked_fill(~mask, 0.0).gather(-1, order), dim=-1)
-    return _read_running(running, count, mask)
+    has_below = (count > 0) & mask
+    return running.gather(-1, (count - 1).clamp(min=0)).masked_fill(~has_below, 0.0), has_below
 
 
 def plackett_luce_terms(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,13 +227,6 @@ def plackett_luce_terms(scores: Tensor, targets: Tensor, mask: Tensor) -> tuple[
     return -functional.logsigmoid(scores - below).masked_fill(~has_below, 0.0), has_below
 
 
-def sum_below(values: Tensor, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Like `logsumexp_below`, for the plain sum of values_k over the items k with keys_k < keys_j."""
-    count, order = _count_below(keys, mask)
-    running = values.masked_fill(~mask, 0.0).gather(-1, order).cumsum(dim=-1)
-    return _read_running(running, count, mask)
-
-
 def _count_below(keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """How many keys of the list are smaller than each, and the ascending order with padding at the end."""
     ascending, order = keys.masked_fill(~mask, torch.inf).sort(dim=-1)
@@ -286,14 +234,10 @@ def _count_below(keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return count.masked_fill(~mask, 0), order
 
 
-def _read_running(running: Tensor, count: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    has_below = (count > 0) & mask
-    return running.gather(-1, (count - 1).clamp(min=0)).masked_fill(~has_below, 0.0), has_below
-
-
 def reduce_lists(per_list: Tensor, has_loss: Tensor, reduction: Reduction) -> Tensor:
     """Reduces [lists] to the mean over `has_loss` (0, with a gradient, if there is none), the sum, or not."""
-    check_choice(Reduction, reduction=reduction)
+    if reduction not in get_args(Reduction):
+        raise ValueError(f"reduction must be one of {', '.join(get_args(Reduction))}; got {reduction!r}")
     per_list = per_list.masked_fill(~has_loss, 0.0)
     if reduction == "none":
         return per_list

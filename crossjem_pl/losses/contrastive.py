@@ -14,8 +14,6 @@ from crossjem_pl.losses.base import (
     Reduction,
     VectorLoss,
     better_count,
-    check_cutoff,
-    check_positive,
     masked_mean,
     plackett_luce_terms,
     reduce_lists,
@@ -24,7 +22,7 @@ from crossjem_pl.losses.base import (
 __all__ = ["CoRAL", "InBatchInfoNCE", "InfoNCE"]
 
 
-class InfoNCE(RankingLoss, name="info_nce"):
+class InfoNCE(RankingLoss):
     """Each positive of the list against the list's negatives.
 
         P = {j : y_j > threshold};  N = the other items
@@ -41,18 +39,17 @@ class InfoNCE(RankingLoss, name="info_nce"):
         threshold: items with a target above it are positives.
     """
 
-    @staticmethod
-    def compute(
-        scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0, threshold: float = 0.0
-    ) -> PerList:
-        check_positive(temperature=temperature)
-        positive = (targets > threshold) & mask
+    temperature: float = 1.0
+    threshold: float = 0.0
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        positive = (targets > self.threshold) & mask
         # all negatives are below all positives, and no positive is below another
-        terms, has_below = plackett_luce_terms(scores / temperature, positive.to(scores.dtype), mask)
+        terms, has_below = plackett_luce_terms(scores / self.temperature, positive.to(scores.dtype), mask)
         return masked_mean(terms, has_below), has_below.any(dim=-1)
 
 
-class CoRAL(RankingLoss, name="coral"):
+class CoRAL(RankingLoss):
     """Each of the top k items against the items that the teacher ranks after it.
 
         loss = - 1/k * sum over ranks i = 1..k of log( exp(s_i / T) / sum over ranks j >= i of exp(s_j / T) )
@@ -74,21 +71,19 @@ class CoRAL(RankingLoss, name="coral"):
         temperature: divides the scores. Cosines want a small one (0.05).
     """
 
-    @staticmethod
-    def compute(
-        scores: Tensor, targets: Tensor, mask: Tensor, *, k: int | None = 10, temperature: float = 1.0
-    ) -> PerList:
-        check_positive(temperature=temperature)
-        check_cutoff(k=k)
-        terms, has_term = plackett_luce_terms(scores / temperature, targets, mask)
-        if k is not None:
-            has_term = has_term & (better_count(targets, mask) < k)
-        divisor = mask.sum(dim=-1).clamp(min=1) if k is None else k
+    k: int | None = 10
+    temperature: float = 1.0
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        terms, has_term = plackett_luce_terms(scores / self.temperature, targets, mask)
+        if self.k is not None:
+            has_term = has_term & (better_count(targets, mask) < self.k)
+        divisor = mask.sum(dim=-1).clamp(min=1) if self.k is None else self.k
         per_list = terms.masked_fill(~has_term, 0.0).sum(dim=-1) / divisor
         return per_list, has_term.any(dim=-1)
 
 
-class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce"):
+class InBatchInfoNCE(VectorLoss):
     """InfoNCE of a dual encoder whose negatives are the items of all lists of the batch.
 
         loss of a list = - mean over its positives i of
@@ -108,31 +103,26 @@ class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce"):
         temperature: divides the inner products; the rankers' `vectors` have their scale multiplied in already.
         threshold: items with a target above it are positives.
         gather: take the items of all processes of the default process group; without one it changes nothing.
-
-    Raises:
-        ValueError: on shapes or types that do not agree.
     """
 
-    @staticmethod
-    def compute(
+    temperature: float = 1.0
+    threshold: float = 0.0
+    gather: bool = False
+
+    def forward(
+        self,
         query_vectors: Tensor,
         item_vectors: Tensor,
         targets: Tensor,
         mask: Tensor,
         item_keys: Tensor,
         query_keys: Tensor,
-        *,
-        temperature: float = 1.0,
-        threshold: float = 0.0,
-        gather: bool = False,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        check_positive(temperature=temperature)
-        _check_vectors(query_vectors, item_vectors, targets, mask, item_keys, query_keys)
-        gather = gather and dist.is_available() and dist.is_initialized()
+        gather = self.gather and dist.is_available() and dist.is_initialized()
         dtype = torch.promote_types(query_vectors.dtype, torch.float32)
         items = torch.where(mask[:, :, None], item_vectors, torch.zeros_like(item_vectors))
-        positive = (targets > threshold) & mask
+        positive = (targets > self.threshold) & mask
         keys, first_list = item_keys.masked_fill(~mask, 0), 0
         all_items, all_positive, all_mask, all_keys, all_queries = items, positive, mask, keys, query_keys
         if gather:
@@ -144,7 +134,7 @@ class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce"):
 
         with torch.autocast(query_vectors.device.type, enabled=False):
             flat = all_items.reshape(-1, all_items.shape[-1]).to(dtype)
-            logits = query_vectors.to(dtype) @ flat.T / temperature
+            logits = query_vectors.to(dtype) @ flat.T / self.temperature
         known = _known_positives(query_keys, all_queries, all_keys, all_positive)
         negative = all_mask.reshape(1, -1) & ~known
         filled = logits.masked_fill(~negative, torch.finfo(dtype).min)
@@ -163,22 +153,6 @@ class InBatchInfoNCE(VectorLoss, name="in_batch_info_nce"):
             scale = dist.get_world_size() / count.clamp(min=1)
             return reduce_lists(per_list, has_loss, "sum") * scale
         return reduce_lists(per_list, has_loss, reduction)
-
-
-def _check_vectors(
-    query_vectors: Tensor, item_vectors: Tensor, targets: Tensor, mask: Tensor, *keys: Tensor
-) -> None:
-    """Raises a ValueError on shapes or types that do not agree; `keys` are those of items and queries."""
-    got = [tuple(t.shape) for t in (query_vectors, item_vectors, targets, mask, *keys)]
-    shape, width = tuple(mask.shape), query_vectors.shape[-1]
-    if mask.ndim != 2 or got != [(shape[0], width), (*shape, width), shape, shape, shape, shape[:1]]:
-        raise ValueError(
-            "expected query_vectors [lists, d], item_vectors [lists, items, d], targets, mask and item_keys "
-            f"[lists, items], query_keys [lists]; got {', '.join(map(str, got))}"
-        )
-    if mask.dtype != torch.bool or any(key.dtype != torch.int64 for key in keys):
-        types = ", ".join(str(key.dtype) for key in keys)
-        raise ValueError(f"mask must be bool and the keys int64; got {mask.dtype}, {types}")
 
 
 def _known_positives(

@@ -10,14 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossjem_pl.losses.base import (
+    Distillation,
     PerList,
     RankingLoss,
-    TargetKind,
     at_least_two_items,
     better_count,
-    check_choice,
-    check_cutoff,
-    check_positive,
     check_targets,
     differences,
     masked_log_softmax,
@@ -26,7 +23,6 @@ from crossjem_pl.losses.base import (
     plackett_luce_terms,
     ratio,
     strict_pairs,
-    teacher_logits,
 )
 
 __all__ = [
@@ -49,7 +45,7 @@ LARGEST_GRADE = 30.0
 """Labels above it are taken for logits: their gain 2^y - 1 would leave one item with all of the weight."""
 
 
-class SoftmaxCrossEntropy(RankingLoss, name="softmax_ce"):
+class SoftmaxCrossEntropy(RankingLoss):
     """Cross entropy of the softmax over the list against the labels as a distribution.
 
         loss = - sum over items j of (y_j / sum of y) * log softmax(s)_j
@@ -63,12 +59,11 @@ class SoftmaxCrossEntropy(RankingLoss, name="softmax_ce"):
         ValueError: on a negative target.
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         return _softmax_terms(scores, targets, mask, epsilon=0.0)
 
 
-class Poly1CrossEntropy(RankingLoss, name="poly1"):
+class Poly1CrossEntropy(RankingLoss):
     """Softmax cross entropy plus the first term of its polynomial expansion.
 
         w_j = y_j / sum of y;  p = softmax(s)
@@ -85,11 +80,15 @@ class Poly1CrossEntropy(RankingLoss, name="poly1"):
         ValueError: on a negative target or an epsilon below -1.
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor, *, epsilon: float = 1.0) -> PerList:
-        if not -1.0 <= epsilon < float("inf"):
-            raise ValueError(f"epsilon must be at least -1 and finite, got {epsilon!r}")
-        return _softmax_terms(scores, targets, mask, epsilon)
+    epsilon: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not -1.0 <= self.epsilon < float("inf"):
+            raise ValueError(f"epsilon must be at least -1 and finite, got {self.epsilon!r}")
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        return _softmax_terms(scores, targets, mask, self.epsilon)
 
 
 def _softmax_terms(scores: Tensor, targets: Tensor, mask: Tensor, epsilon: float) -> PerList:
@@ -103,7 +102,7 @@ def _softmax_terms(scores: Tensor, targets: Tensor, mask: Tensor, epsilon: float
     return per_list, (total > 0) & at_least_two_items(mask)
 
 
-class ListNet(RankingLoss, name="listnet"):
+class ListNet(RankingLoss):
     """Cross entropy between the top-one probabilities of the targets and of the scores.
 
         loss = - sum over items j of softmax(y / temperature)_j * log softmax(s)_j
@@ -118,15 +117,15 @@ class ListNet(RankingLoss, name="listnet"):
         temperature: divides the targets.
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0) -> PerList:
-        check_positive(temperature=temperature)
-        weights = masked_log_softmax(targets / temperature, mask).exp().masked_fill(~mask, 0.0)
+    temperature: float = 1.0
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        weights = masked_log_softmax(targets / self.temperature, mask).exp().masked_fill(~mask, 0.0)
         per_list = -(weights * masked_log_softmax(scores, mask)).sum(dim=-1)
         return per_list, at_least_two_items(mask)
 
 
-class KLDivergence(RankingLoss, name="kl"):
+class KLDivergence(Distillation):
     """Kullback-Leibler divergence of the list's softmax from the teacher's.
 
         P = softmax(t / temperature);  Q = softmax(s / temperature)
@@ -138,33 +137,20 @@ class KLDivergence(RankingLoss, name="kl"):
 
     Args:
         targets: teacher probabilities or logits [lists, items].
-        targets_are: "probabilities" are turned into logits t, "logits" are t.
-        epsilon: probabilities are clamped to [epsilon, 1 - epsilon].
+        targets_are, epsilon: see `Distillation`.
         temperature: divides both logits.
-
-    Raises:
-        ValueError: on a probability outside [0, 1].
     """
 
-    @staticmethod
-    def compute(
-        scores: Tensor,
-        targets: Tensor,
-        mask: Tensor,
-        *,
-        targets_are: TargetKind = "probabilities",
-        epsilon: float = 1e-4,
-        temperature: float = 1.0,
-    ) -> PerList:
-        check_positive(temperature=temperature)
-        teacher = teacher_logits(targets, mask, targets_are, epsilon, "KL")
-        log_p = masked_log_softmax(teacher / temperature, mask)
-        log_q = masked_log_softmax(scores / temperature, mask)
-        per_list = temperature**2 * (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+    temperature: float = 1.0
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        log_p = masked_log_softmax(self.teacher_logits(targets, mask) / self.temperature, mask)
+        log_q = masked_log_softmax(scores / self.temperature, mask)
+        per_list = self.temperature**2 * (log_p.exp() * (log_p - log_q)).sum(dim=-1)
         return per_list, at_least_two_items(mask)
 
 
-class ListMLE(RankingLoss, name="listmle"):
+class ListMLE(RankingLoss):
     """Negative log-likelihood of the targets' order under the Plackett-Luce model of the scores.
 
         loss = - sum over items j of log( exp(s_j) / (exp(s_j) + sum over k with y_k < y_j of exp(s_k)) )
@@ -178,13 +164,12 @@ class ListMLE(RankingLoss, name="listmle"):
     Targets: anything that orders the items [lists, items].
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         terms, has_below = plackett_luce_terms(scores, targets, mask)
         return terms.sum(dim=-1), has_below.any(dim=-1)
 
 
-class PositionAwareListMLE(RankingLoss, name="plistmle"):
+class PositionAwareListMLE(RankingLoss):
     """ListMLE whose first places weigh most.
 
         loss = - sum over items j of w_j * log( exp(s_j) / (exp(s_j) + sum over k with y_k < y_j of exp(s_k)) )
@@ -198,8 +183,7 @@ class PositionAwareListMLE(RankingLoss, name="plistmle"):
     Targets: anything that orders the items [lists, items].
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         terms, has_below = plackett_luce_terms(scores, targets, mask)
         per_list = (_position_weights(targets, mask) * terms).sum(dim=-1)
         return per_list, has_below.any(dim=-1)
@@ -219,7 +203,7 @@ def _position_weights(targets: Tensor, mask: Tensor) -> Tensor:
     return ratio(weights, weights.sum(dim=-1, keepdim=True))
 
 
-class LambdaLoss(RankingLoss, name="lambdaloss"):
+class LambdaLoss(RankingLoss):
     """Pairwise logistic loss, every pair weighted by what it means for nDCG.
 
         loss = - mean over pairs of w_ij * log2 sigmoid(sigma * (s_i - s_j))
@@ -248,35 +232,28 @@ class LambdaLoss(RankingLoss, name="lambdaloss"):
         ValueError: on a negative target, or one above 30 with the exponential gain.
     """
 
-    @staticmethod
-    def compute(
-        scores: Tensor,
-        targets: Tensor,
-        mask: Tensor,
-        *,
-        scheme: LambdaScheme = "ndcg_loss2pp",
-        k: int | None = None,
-        sigma: float = 1.0,
-        mu: float = 10.0,
-        gain: GainKind = "exponential",
-    ) -> PerList:
-        check_choice(LambdaScheme, scheme=scheme)
-        check_choice(GainKind, gain=gain)
-        check_positive(sigma=sigma, mu=mu)
-        check_cutoff(k=k)
+    scheme: LambdaScheme = "ndcg_loss2pp"
+    k: int | None = None
+    sigma: float = 1.0
+    mu: float = 10.0
+    gain: GainKind = "exponential"
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         check_targets(targets >= 0, targets, mask, "LambdaLoss takes labels that are at least 0")
-        if gain == "exponential":
+        if self.gain == "exponential":
             expected = f"the exponential gain takes labels up to {LARGEST_GRADE:g}; gain='linear' takes any"
             check_targets(targets <= LARGEST_GRADE, targets, mask, expected)
         pairs = strict_pairs(targets, mask)
-        if scheme == "ndcg_loss1":
+        if self.scheme == "ndcg_loss1":
             distinct = ~torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
             pairs = mask[:, :, None] & mask[:, None, :] & distinct & pairs.any(dim=(-2, -1), keepdim=True)
         ranks = _score_ranks(scores.detach(), targets, mask)
-        if k is not None:
-            pairs = pairs & ((ranks <= k)[:, :, None] | (ranks <= k)[:, None, :])
-        weights = _lambda_weights(_normalised_gains(targets, mask, gain, k), ranks, scheme, mu)
-        terms = -functional.logsigmoid(sigma * differences(scores)) / math.log(2.0)
+        if self.k is not None:
+            best = ranks <= self.k
+            pairs = pairs & (best[:, :, None] | best[:, None, :])
+        gains = _normalised_gains(targets, mask, self.gain, self.k)
+        weights = _lambda_weights(gains, ranks, self.scheme, self.mu)
+        terms = -functional.logsigmoid(self.sigma * differences(scores)) / math.log(2.0)
         return mean_over_pairs(weights * terms, pairs), pairs.any(dim=(-2, -1))
 
 
@@ -315,7 +292,7 @@ def _lambda_weights(gains: Tensor, ranks: Tensor, scheme: LambdaScheme, mu: floa
     return weights[scheme] * differences(gains).abs()
 
 
-class ApproxDiscountedRankMSE(RankingLoss, name="adr_mse"):
+class ApproxDiscountedRankMSE(RankingLoss):
     """Squared error of smooth ranks, the first ranks counting most (ADR-MSE).
 
         r'_j = 1 + sum over items k != j of sigmoid((s_k - s_j) / temperature)
@@ -332,14 +309,14 @@ class ApproxDiscountedRankMSE(RankingLoss, name="adr_mse"):
         temperature: the smaller, the nearer r' is to the true rank and the fewer pairs have a gradient.
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor, *, temperature: float = 1.0) -> PerList:
-        check_positive(temperature=temperature)
+    temperature: float = 1.0
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         better = better_count(targets, mask).to(scores.dtype)
         worse = better_count(-targets, mask).to(scores.dtype)
         size = mask.sum(dim=-1, keepdim=True).to(scores.dtype)
         ranks = torch.where(mask, (better + 1.0 + size - worse) / 2.0, torch.ones_like(better))
-        wins = torch.sigmoid(-differences(scores) / temperature)
+        wins = torch.sigmoid(-differences(scores) / self.temperature)
         smooth = 0.5 + wins.masked_fill(~mask[:, None, :], 0.0).sum(dim=-1)  # an item beats itself by a half
         errors = (ranks - smooth).square() / torch.log2(1.0 + ranks)
         return masked_mean(errors, mask), (better > 0).any(dim=-1)

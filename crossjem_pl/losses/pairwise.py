@@ -6,38 +6,36 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossjem_pl.losses.base import (
+    Distillation,
     PerList,
     RankingLoss,
     TargetKind,
     differences,
     mean_over_pairs,
     strict_pairs,
-    teacher_logits,
 )
 
 __all__ = ["MarginMSE", "RankNet"]
 
 
-class RankNet(RankingLoss, name="ranknet"):
+class RankNet(RankingLoss):
     """Logistic loss over the pairs whose targets differ.
 
         loss = mean over pairs y_i > y_j of log(1 + exp(-(s_i - s_j)))
 
-    Burges et al., "Learning
-    to Rank using Gradient Descent" (ICML 2005), with hard preferences. Natural logarithm; mean over the pairs of a
-    list, then over the lists. A list has a loss if two of its targets differ.
+    Burges et al., "Learning to Rank using Gradient Descent" (ICML 2005), with hard preferences. Natural logarithm; mean
+    over the pairs of a list, then over the lists. A list has a loss if two of its targets differ.
 
     Targets: anything that orders the items [lists, items].
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         pairs = strict_pairs(targets, mask)
         terms = -functional.logsigmoid(differences(scores))
         return mean_over_pairs(terms, pairs), pairs.any(dim=(-2, -1))
 
 
-class MarginMSE(RankingLoss, name="margin_mse"):
+class MarginMSE(Distillation):
     """Squared distance of the margins of the scores to the margins of the teacher.
 
         loss = mean over pairs t_i > t_j of ( (s_i - s_j) - (t_i - t_j) )^2
@@ -48,23 +46,13 @@ class MarginMSE(RankingLoss, name="margin_mse"):
 
     Args:
         targets: teacher scores [lists, items].
-        targets_are: "logits" uses the targets as they are (any scale); "probabilities" turns them into logits first.
-        epsilon: probabilities are clamped to [epsilon, 1 - epsilon].
-
-    Raises:
-        ValueError: on a probability outside [0, 1].
+        targets_are: "logits" are scores of any scale.
+        epsilon: see `Distillation`.
     """
 
-    @staticmethod
-    def compute(
-        scores: Tensor,
-        targets: Tensor,
-        mask: Tensor,
-        *,
-        targets_are: TargetKind = "logits",
-        epsilon: float = 1e-4,
-    ) -> PerList:
+    targets_are: TargetKind = "logits"
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         pairs = strict_pairs(targets, mask)
-        teacher = teacher_logits(targets, mask, targets_are, epsilon, "MarginMSE")
-        squares = (differences(scores) - differences(teacher)).square()
+        squares = (differences(scores) - differences(self.teacher_logits(targets, mask))).square()
         return mean_over_pairs(squares, pairs), pairs.any(dim=(-2, -1))

@@ -10,7 +10,7 @@ from crossjem_pl.losses.base import PerList, RankingLoss, check_probabilities, m
 __all__ = ["BinaryCrossEntropy", "MeanSquaredError"]
 
 
-class BinaryCrossEntropy(RankingLoss, name="bce"):
+class BinaryCrossEntropy(RankingLoss):
     """Binary cross entropy of sigmoid(score) against a probability, the loss of monoBERT.
 
         loss = mean over items j of -( y_j log sigmoid(s_j) + (1 - y_j) log sigmoid(-s_j) )
@@ -25,14 +25,13 @@ class BinaryCrossEntropy(RankingLoss, name="bce"):
         ValueError: on a target outside [0, 1].
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         check_probabilities(targets, mask, "binary cross entropy")
         terms = functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
         return masked_mean(terms, mask), mask.any(dim=-1)
 
 
-class MeanSquaredError(RankingLoss, name="mse"):
+class MeanSquaredError(RankingLoss):
     """Squared distance of the score to the target.
 
         loss = mean over items j of (s_j - y_j)^2
@@ -43,6 +42,5 @@ class MeanSquaredError(RankingLoss, name="mse"):
     Targets: numbers on the scale that the scores shall have, usually teacher logits [lists, items].
     """
 
-    @staticmethod
-    def compute(scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         return masked_mean((scores - targets).square(), mask), mask.any(dim=-1)

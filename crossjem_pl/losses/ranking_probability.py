@@ -9,18 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossjem_pl.losses.base import (
+    Distillation,
     PerList,
-    RankingLoss,
-    TargetKind,
     better_count,
-    check_choice,
-    check_cutoff,
-    check_positive,
     logsumexp_below,
     masked_log_softmax,
     ratio,
-    sum_below,
-    teacher_logits,
+    strict_pairs,
 )
 
 __all__ = ["RankingProbabilityLoss"]
@@ -30,7 +25,7 @@ RankingProbabilityForm = Literal["bce", "weighted_ce"]
 ItemWeights = Literal["none", "target"]
 
 
-class RankingProbabilityLoss(RankingLoss, name="rpl"):
+class RankingProbabilityLoss(Distillation):
     """Ranking Probability Loss (RPL) of CROSS-JEM, with the tail of its proof.
 
     L_j = {k : y_k < y_j} are the items that the teacher puts strictly below item j, t the teacher's logits, f the
@@ -76,43 +71,35 @@ class RankingProbabilityLoss(RankingLoss, name="rpl"):
         ValueError: on a probability outside [0, 1], or an option that the tail does not have.
     """
 
-    @staticmethod
-    def compute(
-        scores: Tensor,
-        targets: Tensor,
-        mask: Tensor,
-        *,
-        tail: Tail = "smooth_max",
-        form: RankingProbabilityForm = "bce",
-        targets_are: TargetKind = "probabilities",
-        epsilon: float = 1e-4,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        weights: ItemWeights = "none",
-    ) -> PerList:
-        check_choice(Tail, tail=tail)
-        check_choice(RankingProbabilityForm, form=form)
-        check_choice(ItemWeights, weights=weights)
-        check_cutoff(top_k=top_k)
-        check_positive(temperature=temperature)
-        if tail != "smooth_max" and (form, top_k, weights) != ("bce", None, "none"):
+    tail: Tail = "smooth_max"
+    form: RankingProbabilityForm = "bce"
+    temperature: float = 1.0
+    top_k: int | None = None
+    weights: ItemWeights = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tail != "smooth_max" and (self.form, self.top_k, self.weights) != ("bce", None, "none"):
             raise ValueError(
-                f"form, top_k and weights are options of tail='smooth_max'; the tail is {tail!r}"
+                f"form, top_k and weights are options of tail='smooth_max'; the tail is {self.tail!r}"
             )
-        teacher = teacher_logits(targets, mask, targets_are, epsilon, "RPL")
-        if tail != "smooth_max":
-            y = targets if targets_are == "probabilities" else torch.sigmoid(targets)
-            per_list, has_tail = _summed_tail(scores / temperature, y, targets, mask, tail)
+
+    def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
+        teacher, f = self.teacher_logits(targets, mask), scores / self.temperature
+        if self.tail != "smooth_max":
+            y = targets if self.targets_are == "probabilities" else torch.sigmoid(targets)
+            per_list, has_tail = _summed_tail(f, y, targets, mask, self.tail)
             return per_list, has_tail.any(dim=-1)
 
-        log_below, has_term = logsumexp_below(scores / temperature, targets, mask)
-        teacher_below, _ = logsumexp_below(teacher / temperature, targets, mask)
-        if top_k is not None:
-            has_term = has_term & (better_count(targets, mask) < top_k)
-        d = (scores / temperature - log_below).masked_fill(~has_term, 0.0)
-        p_star = torch.sigmoid(teacher / temperature - teacher_below)
-        item_weights = torch.sigmoid(teacher) if weights == "target" else torch.ones_like(teacher)
-        if form == "bce":
+        t = teacher / self.temperature
+        log_below, has_term = logsumexp_below(f, targets, mask)
+        teacher_below, _ = logsumexp_below(t, targets, mask)
+        if self.top_k is not None:
+            has_term = has_term & (better_count(targets, mask) < self.top_k)
+        d = (f - log_below).masked_fill(~has_term, 0.0)
+        p_star = torch.sigmoid(t - teacher_below)
+        item_weights = torch.sigmoid(teacher) if self.weights == "target" else torch.ones_like(teacher)
+        if self.form == "bce":
             terms = functional.binary_cross_entropy_with_logits(d, p_star, reduction="none")
         else:
             terms = -functional.logsigmoid(d)
@@ -124,11 +111,10 @@ class RankingProbabilityLoss(RankingLoss, name="rpl"):
 
 def _summed_tail(f: Tensor, y: Tensor, targets: Tensor, mask: Tensor, tail: Tail) -> tuple[Tensor, Tensor]:
     """- sum_j v_j log softmax(u)_j [lists], and bool [lists, items]: the tail is not empty."""
-    keys = -targets if tail == "reversed" else targets
+    below = strict_pairs(-targets if tail == "reversed" else targets, mask)
+    sums = below.to(f.dtype)
     if tail == "corollary":
-        sizes, has_tail = sum_below(torch.ones_like(f), keys, mask)
-        u, v = sizes * f, sizes * y
+        u, v = sums.sum(dim=-1) * f, sums.sum(dim=-1) * y
     else:
-        u, has_tail = sum_below(f, keys, mask)
-        v, _ = sum_below(y, keys, mask)
-    return -(v * masked_log_softmax(u, mask)).sum(dim=-1), has_tail
+        u, v = (sums @ f[..., None]).squeeze(-1), (sums @ y[..., None]).squeeze(-1)
+    return -(v * masked_log_softmax(u, mask)).sum(dim=-1), below.any(dim=-1)

