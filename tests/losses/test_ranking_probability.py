@@ -116,17 +116,6 @@ def test_binary_labels_with_a_small_epsilon_are_almost_listmle() -> None:
     assert smooth > rpl(wide / 10, labels[:1], EVERYTHING[:1], epsilon=0.05)
 
 
-def test_memory_is_linear_in_the_items() -> None:
-    """A list of 200,000 items has no square matrix (it would take 160 GB)."""
-    n = 200_000
-    f = torch.randn(1, n, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss = rpl(f, torch.linspace(0.01, 0.99, n)[None], torch.ones(1, n, dtype=torch.bool))
-    loss.backward()
-    assert loss.isfinite()
-    assert f.grad is not None
-    assert f.grad.isfinite().all()
-
-
 def test_options_of_one_tail_are_errors_for_another() -> None:
     for options in ({"form": "weighted_ce"}, {"top_k": 3}, {"weights": "target"}):
         with pytest.raises(ValueError, match="options of tail='smooth_max'; the tail is 'printed'"):
