@@ -1,4 +1,4 @@
-"""How a ranker runs: passes, precision, compilation; applied to a scorer and stored in a model folder."""
+"""How a ranker runs: passes, precision, compilation; applied to a scorer, which computes, and stored in its folder."""
 
 from __future__ import annotations
 
@@ -6,29 +6,90 @@ import copy
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from crossjem_pl.files import replacing
-from crossjem_pl.inference.scorer import Precision, Scorer
+from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.threshold import pass_limits
+from crossjem_pl.rankers.encoders import read_object
 
 __all__ = [
     "Configuration",
     "Passes",
+    "Precision",
+    "Scorer",
     "configured",
     "save_configuration",
     "stored_configuration",
     "unavailable",
 ]
 
+Precision = Literal["float32", "bfloat16", "float16"]
 _KEY = "inference"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A ranker on a device in a precision. Several threads may use it at once.
+
+    Args:
+        ranker: with its weights in float32, in eval mode on `device`: what is saved and explained.
+        device: where it computes.
+        precision: of the matrix products; scores are float32 always.
+        compiled: whether `torch.compile` made the network.
+        network: the copy of the ranker that computes, see `configured`; None for the ranker itself.
+    """
+
+    ranker: Ranker
+    device: torch.device
+    precision: Precision = "float32"
+    compiled: bool = False
+    network: Ranker | None = None
+
+    def score(self, lists: Sequence[RankingList], batch_size: int = 32) -> tuple[list[Tensor], int]:
+        """Scores of each list's items, and how many texts lost tokens to their length limit.
+
+        Args:
+            lists: what to score.
+            batch_size: lists per forward pass.
+
+        Returns:
+            float32 [items] on the CPU for each list, in the items' order; the number of truncated texts.
+
+        Raises:
+            ValueError: if a score is not finite; names the list.
+        """
+        scores: list[Tensor] = []
+        truncated = 0
+        for first in range(0, len(lists), batch_size):
+            found, more = self._score_batch(lists[first : first + batch_size])
+            scores += found
+            truncated += more
+        return scores, truncated
+
+    def _score_batch(self, lists: Sequence[RankingList]) -> tuple[list[Tensor], int]:
+        ranker = self.network or self.ranker
+        batch = ranker.collate(lists)
+        lower = self.precision != "float32"
+        dtype = getattr(torch, self.precision) if lower else None
+        with torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
+            scores = ranker(batch.to(self.device)).float().cpu()
+        finite = torch.isfinite(scores).all(1)
+        if not finite.all():
+            first = lists[int(finite.int().argmin())]
+            raise ValueError(
+                f"list {first.query_id!r}: a score is not finite; the weights are broken, or "
+                f"{self.precision} is too narrow for them (bfloat16 and float32 have the wider range)"
+            )
+        rows = [row[: len(one)] for row, one in zip(scores, lists, strict=True)]
+        return rows, batch.truncated_items + batch.truncated_queries
 
 
 class Passes(NamedTuple):
@@ -41,7 +102,9 @@ class Passes(NamedTuple):
     @classmethod
     def of(cls, ranker: Ranker) -> Passes | None:
         """Those of a ranker; None if it makes no passes or cannot change them."""
-        return cls(**pass_limits(ranker)) if hasattr(ranker, "with_limits") else None
+        if not hasattr(ranker, "with_limits"):
+            return None
+        return cls(*(getattr(ranker, name) for name in cls._fields))
 
 
 @dataclass(frozen=True)
@@ -130,7 +193,7 @@ def save_configuration(folder: str | Path, configuration: Configuration, device:
     path = Path(folder) / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: a configuration is saved in a model folder")
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = read_object(path)
     if "crossjem_pl" not in config:
         raise ValueError(
             f"{folder} is not a model folder of crossjem_pl: write one with `save_pretrained` first"
@@ -148,18 +211,20 @@ def save_configuration(folder: str | Path, configuration: Configuration, device:
 def stored_configuration(folder: Path, scorer: Scorer) -> Configuration | None:
     """What `save_configuration` wrote for devices like the scorer's; None if nothing.
 
+    Where nothing can be compiled, the network runs as it is: the scores are the same, only slower.
+
     Raises:
         ValueError: naming file and field, if it is not of this form.
     """
     path = folder / "config.json"
-    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    stored = config.get("crossjem_pl", {}).get(_KEY)
+    stored = read_object(path).get("crossjem_pl", {}).get(_KEY)
     if stored is None or stored.get("device") != scorer.device.type:
         return None
     precision, compiled = stored.get("precision"), stored.get("compiled")
-    if precision not in ("float32", "bfloat16", "float16") or not isinstance(compiled, bool):
+    if precision not in get_args(Precision) or not isinstance(compiled, bool):
         raise ValueError(f"{path}, field {_KEY!r}: {stored!r} is not a precision and whether to compile")
-    return Configuration(precision, compiled, Passes.of(scorer.ranker))
+    found = Configuration(precision, compiled, Passes.of(scorer.ranker))
+    return found if unavailable(scorer, found) is None else replace(found, compiled=False)
 
 
 def _cast(ranker: Ranker, dtype: torch.dtype) -> Ranker:

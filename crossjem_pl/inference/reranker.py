@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -13,16 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossjem_pl.inference.scorer import Precision, Scorer
+from crossjem_pl.inference.configuration import (
+    Configuration,
+    Precision,
+    Scorer,
+    configured,
+    save_configuration,
+    stored_configuration,
+)
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Explanation, Ranker
-from crossjem_pl.rankers.encoders import PACKAGED, read_json
+from crossjem_pl.rankers.encoders import PACKAGED
 from crossjem_pl.rankers.folder import load_ranker, local_folder, save_ranker
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import TokenizedList
 
 if TYPE_CHECKING:
-    from crossjem_pl.inference.configuration import Configuration
     from crossjem_pl.inference.tune import Bounds, TuneReport
     from crossjem_pl.rankers.threshold import StoredThreshold
     from crossjem_pl.text.token_store import TokenStore
@@ -93,12 +99,16 @@ class Reranker:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if precision is not None and precision not in get_args(Precision):
             raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}")
-        folder = None
+        folder = None if isinstance(model, Ranker) else local_folder(str(model))
         if isinstance(model, Ranker):
             ranker = model
+        elif backend in (None, "torch") and not Path(str(folder), "export.json").exists():
+            ranker = load_ranker(str(folder))
         else:
-            folder = local_folder(str(model))
-            ranker, device = _load(folder, backend, device, precision or "float32")
+            from crossjem_pl.inference.export.ranker import load_exported
+
+            ranker = load_exported(str(folder), precision or "float32", backend, device)
+            device = "cpu"
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.batch_size = batch_size
         self.truncated = 0
@@ -107,9 +117,13 @@ class Reranker:
         self._threshold: StoredThreshold | None = None
         self._threshold_fits: Scorer | None = None
         if folder is not None:
-            self._threshold = _stored_threshold(folder, ranker)
-            if precision is None:
-                self._take_stored_configuration(folder)
+            if (folder / "threshold.json").exists():
+                from crossjem_pl.rankers.threshold import read_threshold
+
+                self._threshold = read_threshold(folder / "threshold.json").of_folder(ranker)
+            stored = None if precision else stored_configuration(folder, self._scorer)
+            if stored is not None:
+                self.configure(stored)
         self._store: TokenStore | None = None
         self.store = store
 
@@ -124,8 +138,6 @@ class Reranker:
         The tuned configuration goes with the model, and so does a stored threshold, unless weights or
         configuration have changed since it was chosen.
         """
-        from crossjem_pl.inference.configuration import Configuration, save_configuration
-
         scorer = self._scorer
         save_ranker(scorer.ranker, folder)
         if scorer.network is not None:
@@ -245,8 +257,9 @@ class Reranker:
         for ranking_list, scores in zip(lists, self.score(lists), strict=True):
             order = torch.sort(scores, descending=True, stable=True).indices
             order = order[scores.double()[order] >= lowest][:top_k]
-            shown = _activated(scores, activation)[order]
-            rows = zip(order.tolist(), shown.tolist(), strict=True)
+            if activation is not None:
+                scores = torch.sigmoid(scores) if activation == "sigmoid" else torch.softmax(scores, dim=0)
+            rows = zip(order.tolist(), scores[order].tolist(), strict=True)
             ranked.append([RankedItem(i, ranking_list.items[i], score) for i, score in rows])
         return ranked
 
@@ -356,21 +369,7 @@ class Reranker:
         Raises:
             ValueError: if the machine or the ranker cannot run like this.
         """
-        from crossjem_pl.inference.configuration import configured
-
         self._scorer = configured(self._scorer, configuration)
-
-    def _take_stored_configuration(self, folder: Path) -> None:
-        if "inference" not in read_json(folder / "config.json").get("crossjem_pl", {}):
-            return
-        from crossjem_pl.inference.configuration import stored_configuration, unavailable
-
-        stored = stored_configuration(folder, self._scorer)
-        if stored is None:
-            return
-        if stored.compiled and unavailable(self._scorer, stored) is not None:
-            stored = replace(stored, compiled=False)  # the scores are the same, only slower
-        self.configure(stored)
 
     def _list(self, query_id: str, query: str, items: Sequence[str]) -> RankingList:
         """The list of these texts, or of these ids of the store."""
@@ -401,28 +400,3 @@ class Reranker:
         if isinstance(min_score, str) or math.isnan(min_score):
             raise ValueError(f"min_score must be a number or 'stored', got {min_score!r}")
         return min_score
-
-
-def _activated(scores: Tensor, activation: Activation | None) -> Tensor:
-    if activation == "sigmoid":
-        return torch.sigmoid(scores)
-    return torch.softmax(scores, dim=0) if activation == "softmax" else scores
-
-
-def _load(
-    folder: Path, backend: str | None, device: str | torch.device | None, precision: Precision
-) -> tuple[Ranker, str | torch.device | None]:
-    """The ranker of a folder and the device that it can run on."""
-    if backend in (None, "torch") and not (folder / "export.json").exists():
-        return load_ranker(str(folder)), device
-    from crossjem_pl.inference.export.ranker import load_backend
-
-    return load_backend(str(folder), backend, device, precision)
-
-
-def _stored_threshold(folder: Path, ranker: Ranker) -> StoredThreshold | None:
-    if not (folder / "threshold.json").exists():
-        return None
-    from crossjem_pl.rankers.threshold import read_threshold
-
-    return read_threshold(folder / "threshold.json").of_folder(ranker)

@@ -12,8 +12,8 @@ import torch
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
 from crossjem_pl.hashing import content_sha256, weights_sha256
+from crossjem_pl.inference.configuration import Precision
 from crossjem_pl.inference.reranker import Reranker
-from crossjem_pl.inference.scorer import Precision
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.rankers.threshold import pass_limits

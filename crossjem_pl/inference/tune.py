@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
-from math import nan
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
 
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference.agreement import Agreement, agreement
-from crossjem_pl.inference.configuration import Configuration, Passes, configured, unavailable
-from crossjem_pl.inference.scorer import Precision, Scorer
+from crossjem_pl.inference.configuration import (
+    Configuration,
+    Passes,
+    Precision,
+    Scorer,
+    configured,
+)
 from crossjem_pl.inference.timing import take_turns
 from crossjem_pl.lists import RankingList
 from crossjem_pl.text import distinct_rows, plan_passes
@@ -44,15 +49,12 @@ class Bounds:
     def broken(self, exact: bool, found: Agreement, largest: float) -> str | None:
         """Which bound is broken, None if none."""
         if exact:
-            broken = found.difference > self.difference * max(1.0, largest)
-            return f"scores differ by up to {found.difference:.2g}" if broken else None
+            close = found.difference <= self.difference * max(1.0, largest)
+            return None if close else f"scores differ by up to {found.difference:.2g}"
         if not found.tau >= self.tau:
             return f"Kendall tau is {found.tau:.3f}, less than {self.tau}"
-        return (
-            None
-            if found.top10 >= self.top10
-            else f"top-10 overlap is {found.top10:.2f}, less than {self.top10}"
-        )
+        top10 = f"top-10 overlap is {found.top10:.2f}, less than {self.top10}"
+        return None if found.top10 >= self.top10 else top10
 
 
 @dataclass(frozen=True)
@@ -91,24 +93,20 @@ class TuneReport:
     milliseconds: float
 
     def __str__(self) -> str:
-        head = ("configuration", "ms a list", "to the best", "difference", "tau", "top-10", "")
-        rows: list[tuple[str, ...]] = [head]
+        rows = [("configuration", "ms a list", "to the best", "difference", "tau", "top-10", "")]
         for trial in self.trials:
-            found = trial.agreement
-            numbers = [f"{trial.milliseconds:.1f}", f"{trial.ratio:.2f}x"]
-            numbers += ["", "", ""] if found is None else [f"{x:.3g}" for x in astuple(found)]
-            timed = trial.milliseconds == trial.milliseconds
-            rows.append(
-                (str(trial.configuration), *(numbers if timed else ["", "", *numbers[2:]]), trial.verdict)
+            untimed = isnan(trial.milliseconds)
+            times = ("", "") if untimed else (f"{trial.milliseconds:.1f}", f"{trial.ratio:.2f}x")
+            found = (
+                ("", "", "") if trial.agreement is None else map("{:.3g}".format, astuple(trial.agreement))
             )
+            rows.append((str(trial.configuration), *times, *found, trial.verdict))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(
-            [
-                *lines,
-                f"{self.milliseconds_before:.1f} ms a list before, {self.milliseconds:.1f} ms now: {self.chosen}",
-            ]
+        now = (
+            f"{self.milliseconds_before:.1f} ms a list before, {self.milliseconds:.1f} ms now: {self.chosen}"
         )
+        return "\n".join([*lines, now])
 
 
 def tune(
@@ -197,7 +195,8 @@ class _Search:
         self.lists, self.bounds, self.rounds, self.progress = lists, bounds, rounds, progress
         self.before = self.best = scorer
         self.reference = Scorer(scorer.ranker, scorer.device).score(lists)[0]
-        self.trials = [Trial(Configuration.of(scorer), nan, nan, self._agreement(scorer), "as before")]
+        found = agreement(self.reference, scorer.score(lists)[0])
+        self.trials = [Trial(Configuration.of(scorer), nan, nan, found, "as before")]
 
     def try_each(self, changes: Sequence[dict[str, Any]]) -> None:
         """Tries the best configuration with each of the changes; the fastest of them may take its place."""
@@ -206,22 +205,20 @@ class _Search:
         for candidate in dict.fromkeys(replace(best, **change) for change in changes):
             if candidate == best:
                 continue
-            found = None
-            verdict = unavailable(self.best, candidate)
-            if verdict is None:
-                try:
-                    scorer = configured(self.best, candidate)
-                    found = self._agreement(scorer)
-                except (
-                    ValueError,
-                    RuntimeError,
-                    OSError,
-                ) as error:  # compilers and kernels fail in their own ways
-                    verdict = str(error).strip().partition("\n")[0]
-            if found is None:
-                self.trials.append(Trial(candidate, nan, nan, None, f"skipped: {verdict}"))
+            try:
+                scorer = configured(self.best, candidate)
+                found = agreement(self.reference, scorer.score(self.lists)[0])
+            except (
+                ValueError,
+                RuntimeError,
+                OSError,
+            ) as error:  # compilers and kernels fail in their own ways
+                reason = str(error).strip().partition("\n")[0]
+                self.trials.append(Trial(candidate, nan, nan, None, f"skipped: {reason}"))
                 continue
-            broken = self._broken(candidate, found)
+            exact = candidate.precision == "float32" and candidate.passes == Passes.of(self.before.ranker)
+            largest = max(float(scores.abs().max()) for scores in self.reference)
+            broken = self.bounds.broken(exact, found, largest)
             if broken is None:
                 able[candidate] = scorer, found
             else:
@@ -240,20 +237,13 @@ class _Search:
             self.best = able[fastest][0]
 
     def report(self) -> TuneReport:
+        """What was tried, with the times of the first and the last configuration in turn."""
         before, chosen = Configuration.of(self.before), Configuration.of(self.best)
         times = self._time({before: self.before, chosen: self.best})
         first = replace(self.trials[0], milliseconds=times[before].median, ratio=1.0)
         return TuneReport(
             (first, *self.trials[1:]), before, chosen, times[before].median, times[chosen].median
         )
-
-    def _agreement(self, scorer: Scorer) -> Agreement:
-        return agreement(self.reference, scorer.score(self.lists)[0])
-
-    def _broken(self, candidate: Configuration, found: Agreement) -> str | None:
-        exact = candidate.precision == "float32" and candidate.passes == Passes.of(self.before.ranker)
-        largest = max(float(scores.abs().max()) for scores in self.reference)
-        return self.bounds.broken(exact, found, largest)
 
     def _time(self, scorers: dict[Configuration, Scorer]) -> dict[Configuration, Any]:
         calls = {candidate: lambda one, s=scorer: s.score([one]) for candidate, scorer in scorers.items()}

@@ -18,11 +18,11 @@ from crossjem_pl.inference.agreement import agreement
 from crossjem_pl.inference.configuration import (
     Configuration,
     Passes,
+    Scorer,
     configured,
     save_configuration,
     unavailable,
 )
-from crossjem_pl.inference.scorer import Scorer
 from crossjem_pl.inference.timing import Timings
 from crossjem_pl.inference.tune import Bounds, candidate_passes
 from crossjem_pl.lists import RankingList

@@ -9,13 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from crossjem_pl.inference.export.runtimes import find_backend
-from crossjem_pl.inference.export.write import Description, is_export, read_description
+from crossjem_pl.inference.export.runtimes import BACKENDS
+from crossjem_pl.inference.export.write import EXPORT_FILE, Description, read_description
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import RANKERS, Batch, Explanation, Ranker
-from crossjem_pl.rankers.folder import load_ranker
 
-__all__ = ["ExportedRanker", "load_backend", "load_exported"]
+__all__ = ["ExportedRanker", "load_exported"]
 
 
 class ExportedRanker(Ranker):
@@ -42,10 +41,10 @@ class ExportedRanker(Ranker):
         self, shell: Ranker, folder: Path, description: Description, precision: str = "float32"
     ) -> None:
         super().__init__(shell.init_args)
-        backend = find_backend(description.backend)
+        backend = BACKENDS[description.backend]
         if precision not in backend.precisions:
             raise ValueError(
-                f"{folder}: {backend.name} computes in {' or '.join(backend.precisions)}, not in {precision}"
+                f"{folder}: {description.backend} computes in {' or '.join(backend.precisions)}, not in {precision}"
             )
         description.check_files(folder)
         self.name = shell.name  # type: ignore[misc]
@@ -86,57 +85,42 @@ class ExportedRanker(Ranker):
         raise ValueError(f"{folder}: exported models are loaded with `load_exported`")
 
 
-def load_exported(folder: str | Path, precision: str = "float32") -> ExportedRanker:
+def load_exported(
+    folder: str | Path,
+    precision: str = "float32",
+    backend: str | None = None,
+    device: str | torch.device | None = None,
+) -> ExportedRanker:
     """The ranker of a folder that `export_ranker` wrote.
 
+    Args:
+        folder: of an exported model.
+        precision: what the runtime computes in.
+        backend: the runtime that is wanted; None for the folder's.
+        device: the device that is wanted; None or the CPU.
+
     Raises:
-        FileNotFoundError: if the folder has no `export.json`.
         ImportError: if the runtime is not installed.
-        ValueError: naming the file, if something in the folder is not what was written; and if the runtime
-            cannot compute in `precision`.
+        ValueError: naming the file, if something in the folder is not what was written; if there is no export for the
+            backend, or the runtime cannot compute in `precision` or on the device.
     """
     folder = Path(folder)
+    if backend not in (None, "torch", *BACKENDS):
+        raise ValueError(f"there is no backend {backend!r}; there are torch, {', '.join(BACKENDS)}")
+    if not (folder / EXPORT_FILE).is_file():
+        command = f"crossjem export {folder} --to {backend or 'onnx'} --out FOLDER"
+        raise ValueError(f"{folder} is not an exported model; write one with `{command}`")
     description = read_description(folder)
-    if description.ranker not in RANKERS:
-        raise ValueError(
-            f"{folder}: unknown ranker {description.ranker!r}; there are {', '.join(sorted(RANKERS))}"
-        )
-    if not RANKERS[description.ranker].can_be_exported():
+    if backend not in (None, description.backend):
+        raise ValueError(f"{folder} is exported for {description.backend}, not for {backend}")
+    if device is not None and torch.device(device).type != "cpu":
+        raise ValueError(f"{folder}: exported models run on the CPU, not on {device}")
+    kind = RANKERS.get(description.ranker)
+    if kind is None:
+        names = ", ".join(sorted(RANKERS))
+        raise ValueError(f"{folder}: unknown ranker {description.ranker!r}; there are {names}")
+    if not kind.can_be_exported():
         raise ValueError(f"{folder}: {description.ranker} is not a ranker that can be exported")
     with torch.device("meta"):
-        shell = RANKERS[description.ranker].from_folder(str(folder), description.init_args)
+        shell = kind.from_folder(str(folder), description.init_args)
     return ExportedRanker(shell, folder, description, precision)
-
-
-def load_backend(
-    name: str, backend: str | None, device: str | torch.device | None, precision: str
-) -> tuple[Ranker, str | torch.device | None]:
-    """A ranker and the device that it can run on.
-
-    Args:
-        name: model folder, hub repository, or folder of an exported model.
-        backend: "torch", "onnx" or "openvino"; None for what the folder holds.
-        device: where it shall run; None for the ranker's best.
-        precision: see `Reranker`.
-
-    Raises:
-        FileNotFoundError: if there is no such model.
-        ImportError: if the runtime is not installed.
-        ValueError: if the folder does not hold a model for the backend, or an exported one shall not run on
-            the CPU.
-    """
-    if backend is not None and backend != "torch":
-        find_backend(backend)
-    if not is_export(name):
-        if backend not in (None, "torch"):
-            raise ValueError(
-                f"{name} is not an exported model; write one with "
-                f"`crossjem export {name} --to {backend} --out FOLDER`"
-            )
-        return load_ranker(name), device
-    found = read_description(Path(name)).backend
-    if backend not in (None, found):
-        raise ValueError(f"{name} is exported for {found}, not for {backend}")
-    if device is not None and torch.device(device).type != "cpu":
-        raise ValueError(f"{name}: exported models run on the CPU, not on {device}")
-    return load_exported(name, precision), "cpu"

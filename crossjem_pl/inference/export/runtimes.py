@@ -6,56 +6,19 @@ import importlib
 import logging
 import shutil
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-__all__ = ["BACKENDS", "Backend", "OnnxBackend", "OpenVINOBackend", "Session", "extra", "find_backend"]
+__all__ = ["BACKENDS", "Backend", "Session", "extra"]
 
 Array = np.ndarray[Any, Any]
 Session = Callable[[Mapping[str, Array]], Array]
 """One run of the graph: named inputs to scores, float32 [n]. Several threads may call it at once."""
-
-
-class Backend(ABC):
-    """Writes a runtime's own files from an ONNX graph, and runs them."""
-
-    name: ClassVar[str]
-    files: ClassVar[tuple[str, ...]]
-    """What it writes into the folder, the graph first."""
-    packages: ClassVar[tuple[str, ...]]
-    """The distributions whose versions are recorded."""
-    precisions: ClassVar[tuple[str, ...]]
-    """What the runtime can compute in."""
-
-    @abstractmethod
-    def write(self, graph: Path, folder: Path, int8: bool) -> None:
-        """Writes `files` to `folder`.
-
-        Args:
-            graph: ONNX file in float32; it may be moved.
-            folder: exists.
-            int8: whether the weights of the matrix products become 8-bit integers.
-
-        Raises:
-            ImportError: if the runtime is not installed.
-        """
-
-    @abstractmethod
-    def open(self, folder: Path, precision: str, threads: int) -> Session:
-        """A session over the files in `folder`.
-
-        Args:
-            precision: one of `precisions`.
-            threads: how many one run may use.
-
-        Raises:
-            ImportError: if the runtime is not installed.
-        """
 
 
 def extra(module: str) -> Any:
@@ -74,110 +37,95 @@ def extra(module: str) -> Any:
 
 
 _PRODUCTS = ("MatMul", "Gemm")
-
-
-class OnnxBackend(Backend):
-    """`model.onnx`, run by ONNX Runtime's CPU provider.
-
-    int8 is its dynamic quantisation: weights to 8 bits with one scale per output channel when the model is
-    written, activations to 8 bits at each run. The weights use 7 of the 8 bits (`reduce_range`): on CPUs with
-    AVX2 or AVX-512 but without VNNI the products of full 8-bit values would overflow their 16-bit sums
-    without notice.
-    """
-
-    name = "onnx"
-    files = ("model.onnx",)
-    packages = ("onnx", "onnxruntime")
-    precisions = ("float32",)
-
-    def write(self, graph: Path, folder: Path, int8: bool) -> None:
-        target = folder / self.files[0]
-        if not int8:
-            shutil.move(graph, target)
-            return
-        onnx, quantization = extra("onnx"), extra("onnxruntime.quantization")
-        model = onnx.load(str(graph))
-        # the quantiser transposes weights of Gemm and then trips over the shapes noted here
-        model.graph.ClearField("value_info")
-        onnx.save(model, str(graph))
-        matrices = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
-        products = [node for node in model.graph.node if node.op_type in _PRODUCTS]
-        root = logging.getLogger()
-        before = root.level
-        root.setLevel(logging.ERROR)  # it advises a step that changes nothing for these graphs
-        try:
-            quantization.quantize_dynamic(
-                str(graph),
-                str(target),
-                op_types_to_quantize=list(_PRODUCTS),
-                # the runtime has no per-channel product with a vector
-                nodes_to_exclude=[node.name for node in products if node.input[1] not in matrices],
-                per_channel=True,
-                reduce_range=True,
-                weight_type=quantization.QuantType.QInt8,
-            )
-        finally:
-            root.setLevel(before)
-
-    def open(self, folder: Path, precision: str, threads: int) -> Session:
-        runtime = extra("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        session = runtime.InferenceSession(
-            str(folder / self.files[0]), options, providers=["CPUExecutionProvider"]
-        )
-
-        def run(inputs: Mapping[str, Array]) -> Array:
-            outputs: list[Any] = session.run(None, dict(inputs))
-            return outputs[0]
-
-        return run
-
-
 _GROUP = 32
 
 
-class OpenVINOBackend(Backend):
+def _write_onnx(graph: Path, folder: Path, int8: bool) -> None:
+    """`model.onnx`, run by ONNX Runtime's CPU provider.
+
+    int8 is its dynamic quantisation: weights to 8 bits with one scale per output channel when the model is written,
+    activations at each run. The weights use 7 of the 8 bits (`reduce_range`): on CPUs with AVX2 or AVX-512 but without
+    VNNI the products of full 8-bit values would overflow their 16-bit sums without notice.
+    """
+    target = folder / "model.onnx"
+    if not int8:
+        shutil.move(graph, target)
+        return
+    onnx, quantization = extra("onnx"), extra("onnxruntime.quantization")
+    model = onnx.load(str(graph))
+    # the quantiser transposes weights of Gemm and then trips over the shapes noted here
+    model.graph.ClearField("value_info")
+    onnx.save(model, str(graph))
+    matrices = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
+    products = [node for node in model.graph.node if node.op_type in _PRODUCTS]
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.ERROR)  # it advises a step that changes nothing for these graphs
+    try:
+        quantization.quantize_dynamic(
+            str(graph),
+            str(target),
+            op_types_to_quantize=list(_PRODUCTS),
+            # the runtime has no per-channel product with a vector
+            nodes_to_exclude=[node.name for node in products if node.input[1] not in matrices],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=quantization.QuantType.QInt8,
+        )
+    finally:
+        root.setLevel(before)
+
+
+def _open_onnx(folder: Path, precision: str, threads: int) -> Session:
+    runtime = extra("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+
+    def run(inputs: Mapping[str, Array]) -> Array:
+        outputs: list[Any] = session.run(None, dict(inputs))
+        return outputs[0]
+
+    return run
+
+
+def _write_openvino(graph: Path, folder: Path, int8: bool) -> None:
     """`model.xml` and `model.bin`, run by OpenVINO's CPU plugin.
 
-    int8 stores the weights of the matrix products as 8-bit integers with one scale per output channel; where
-    the CPU has 8-bit instructions the plugin quantises the activations at each run, in groups of 32 values.
+    int8 stores the weights of the matrix products as 8-bit integers with one scale per output channel; where the CPU
+    has 8-bit instructions the plugin quantises the activations at each run, in groups of 32 values.
     """
+    runtime = extra("openvino")
+    # not convert_model: that reports its use over the network
+    model = _core(runtime).read_model(str(graph))
+    if int8:
+        _compress_weights(model)
+    runtime.save_model(model, str(folder / "model.xml"), compress_to_fp16=False)
 
-    name = "openvino"
-    files = ("model.xml", "model.bin")
-    packages = ("onnx", "openvino")
-    precisions = ("float32", "bfloat16")
 
-    def write(self, graph: Path, folder: Path, int8: bool) -> None:
-        runtime = extra("openvino")
-        # not convert_model: that reports its use over the network
-        model = _core(runtime).read_model(str(graph))
-        if int8:
-            _compress_weights(model)
-        runtime.save_model(model, str(folder / self.files[0]), compress_to_fp16=False)
+def _open_openvino(folder: Path, precision: str, threads: int) -> Session:
+    compiled = _core(extra("openvino")).compile_model(
+        str(folder / "model.xml"),
+        "CPU",
+        {
+            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_GROUP),
+        },
+    )
+    own = threading.local()  # a request serves one thread at a time
 
-    def open(self, folder: Path, precision: str, threads: int) -> Session:
-        compiled = _core(extra("openvino")).compile_model(
-            str(folder / self.files[0]),
-            "CPU",
-            {
-                "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
-                "INFERENCE_NUM_THREADS": threads,
-                "PERFORMANCE_HINT": "LATENCY",
-                "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_GROUP),
-            },
-        )
-        own = threading.local()  # a request serves one thread at a time
+    def run(inputs: Mapping[str, Array]) -> Array:
+        if not hasattr(own, "request"):
+            own.request = compiled.create_infer_request()
+        return own.request.infer(dict(inputs))[0].copy()
 
-        def run(inputs: Mapping[str, Array]) -> Array:
-            if not hasattr(own, "request"):
-                own.request = compiled.create_infer_request()
-            return own.request.infer(dict(inputs))[0].copy()
-
-        return run
+    return run
 
 
 @cache
@@ -214,15 +162,33 @@ def _compress_weights(model: Any) -> None:
     model.validate_nodes_and_infer_types()
 
 
-BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (OnnxBackend(), OpenVINOBackend())}
+@dataclass(frozen=True)
+class Backend:
+    """A runtime on the CPU.
 
-
-def find_backend(name: str) -> Backend:
-    """The backend `name`.
-
-    Raises:
-        ValueError: if there is none.
+    Args:
+        files: what it writes into the folder, the graph first.
+        packages: the distributions whose versions are recorded.
+        precisions: what it can compute in.
+        write: writes the files from an ONNX graph in float32, which may be moved, to a folder that exists; whether the
+            weights of the matrix products become 8-bit integers.
+        open: a session over the files of a folder, in one of the precisions, with so many threads for a run.
     """
-    if name not in BACKENDS:
-        raise ValueError(f"there is no backend {name!r} to export to; there are {', '.join(BACKENDS)}")
-    return BACKENDS[name]
+
+    files: tuple[str, ...]
+    packages: tuple[str, ...]
+    precisions: tuple[str, ...]
+    write: Callable[[Path, Path, bool], None]
+    open: Callable[[Path, str, int], Session]
+
+
+BACKENDS = {
+    "onnx": Backend(("model.onnx",), ("onnx", "onnxruntime"), ("float32",), _write_onnx, _open_onnx),
+    "openvino": Backend(
+        ("model.xml", "model.bin"),
+        ("onnx", "openvino"),
+        ("float32", "bfloat16"),
+        _write_openvino,
+        _open_openvino,
+    ),
+}

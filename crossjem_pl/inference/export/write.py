@@ -20,11 +20,12 @@ from torch import Tensor, nn
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.hashing import file_sha256, weights_sha256
-from crossjem_pl.inference.export.runtimes import BACKENDS, extra, find_backend
+from crossjem_pl.inference.export.runtimes import BACKENDS, extra
 from crossjem_pl.rankers.base import RANKERS, Ranker
+from crossjem_pl.rankers.encoders import check_files, read_object
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 
-__all__ = ["EXPORT_FILE", "OPSET", "Description", "export_ranker", "is_export", "read_description"]
+__all__ = ["EXPORT_FILE", "OPSET", "Description", "export_ranker", "read_description"]
 
 EXPORT_FILE = "export.json"
 """Its name. A folder that has it is an exported model."""
@@ -60,58 +61,37 @@ class Description:
     versions: dict[str, str]
     format: int = FORMAT
 
-    def write(self, folder: Path) -> None:
-        """Writes `export.json` to `folder`."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
-        (folder / EXPORT_FILE).write_text(text + "\n", encoding="utf-8")
-
     def check_files(self, folder: Path) -> None:
         """Raises a ValueError if a file of the graph is missing or not the one that was written."""
-        if sorted(self.files) != sorted(find_backend(self.backend).files):
-            raise ValueError(
-                f"{folder / EXPORT_FILE}, field 'files': not the files of an export for {self.backend}"
-            )
-        for name, expected in self.files.items():
+        where = folder / EXPORT_FILE
+        if sorted(self.files) != sorted(BACKENDS[self.backend].files):
+            raise ValueError(f"{where}, field 'files': not the files of an export for {self.backend}")
+        for name in self.files:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder}: {EXPORT_FILE} names the file {name}, which is missing")
-            found = file_sha256(folder / name)
-            if found != expected:
-                raise ValueError(
-                    f"{folder / name}: SHA-256 is {found}, but {EXPORT_FILE} says {expected}; the file is "
-                    "damaged or of another export"
-                )
-
-
-def is_export(name: str | Path) -> bool:
-    """Whether `name` is the folder of an exported model."""
-    return (Path(name) / EXPORT_FILE).is_file()
+        check_files(folder, self.files, where)
 
 
 def read_description(folder: Path) -> Description:
     """Reads `export.json`.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: naming file and field, if it is not of this form.
+        ValueError: naming file and field, if there is none or it is not of this form.
     """
     path = folder / EXPORT_FILE
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
+    content = read_object(path)
     kinds = {"opset": int, "format": int, "init_args": dict, "files": dict, "versions": dict}
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
     for field in fields(Description):
         if not isinstance(content.get(field.name), kinds.get(field.name, str)):
             raise ValueError(
                 f"{path}, field {field.name!r}: {content.get(field.name)!r} is not what belongs there"
             )
-    if content["format"] != FORMAT:
-        raise ValueError(
-            f"{path}, field 'format': {content['format']} is unknown to this version; export again"
-        )
-    return Description(**{field.name: content[field.name] for field in fields(Description)})
+    found = Description(**{field.name: content[field.name] for field in fields(Description)})
+    if found.format != FORMAT:
+        raise ValueError(f"{path}, field 'format': {found.format} is unknown to this version; export again")
+    if found.backend not in BACKENDS:
+        raise ValueError(f"{path}: there is no backend {found.backend!r}; there are {', '.join(BACKENDS)}")
+    return found
 
 
 OPSET = 18
@@ -138,7 +118,9 @@ def export_ranker(
         ValueError: if the ranker defines no `score_run`, for an unknown `to`, or if the
             folder holds something else than an export.
     """
-    backend = find_backend(to)
+    if to not in BACKENDS:
+        raise ValueError(f"there is no backend {to!r} to export to; there are {', '.join(BACKENDS)}")
+    backend = BACKENDS[to]
     if not ranker.can_be_exported():
         able = sorted(name for name, kind in RANKERS.items() if kind.can_be_exported())
         raise ValueError(f"{ranker.name} cannot be exported; these rankers can: {', '.join(able)}")
@@ -154,11 +136,10 @@ def export_ranker(
             for one, training in modes.items():
                 one.training = training
         backend.write(graph, folder, int8)
-    config = json.dumps(ranker.save_assets(str(folder)), indent=2, ensure_ascii=False, allow_nan=False)
-    (folder / "config.json").write_text(config + "\n", encoding="utf-8")
+    _write_json(ranker.save_assets(str(folder)), folder / "config.json")
     packages = ("torch", "transformers", "onnxscript", *backend.packages)
     description = Description(
-        backend=backend.name,
+        backend=to,
         precision="int8" if int8 else "float32",
         opset=OPSET,
         ranker=ranker.name,
@@ -168,7 +149,7 @@ def export_ranker(
         files={name: file_sha256(folder / name) for name in backend.files},
         versions={"crossjem_pl": crossjem_pl.__version__, **{name: version(name) for name in packages}},
     )
-    description.write(folder)
+    _write_json(asdict(description), folder / EXPORT_FILE)
     return description
 
 
@@ -185,6 +166,11 @@ def _cleared(folder: Path) -> Path:
     for name in (EXPORT_FILE, THRESHOLD_FILE, *former):
         (folder / name).unlink(missing_ok=True)
     return folder
+
+
+def _write_json(content: dict[str, Any], path: Path) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 class _Network(nn.Module):
