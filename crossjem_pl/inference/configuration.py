@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import read_object
@@ -190,6 +189,8 @@ def save_configuration(folder: str | Path, configuration: Configuration, device:
         FileNotFoundError: if the folder has no `config.json`.
         ValueError: if it is not a folder that `save_pretrained` wrote.
     """
+    from crossjem_pl.files import replacing
+
     path = Path(folder) / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: a configuration is saved in a model folder")
