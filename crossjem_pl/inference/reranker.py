@@ -116,6 +116,7 @@ class Reranker:
         self._scorer = Scorer(ranker.eval().to(place), place, precision or "float32")
         self._threshold: StoredThreshold | None = None
         self._threshold_fits: Scorer | None = None
+        self._run = None if folder is None else _run_of(folder)
         if folder is not None:
             if (folder / "threshold.json").exists():
                 from crossjem_pl.rankers.threshold import read_threshold
@@ -132,12 +133,29 @@ class Reranker:
         """`Reranker(name, ...)`, under the name that Hugging Face's libraries use."""
         return cls(name, *arguments, **options)
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the model folder: `model.safetensors`, `config.json`, tokenizer files.
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        *,
+        license: str | None = None,
+        latency: bool = False,
+        repository: str | None = None,
+    ) -> None:
+        """Writes the model folder: `model.safetensors`, `config.json`, tokenizer files and a model card.
 
         The tuned configuration goes with the model, and so does a stored threshold, unless weights or
-        configuration have changed since it was chosen.
+        configuration have changed since it was chosen. The card, README.md, tells what the model is, how it was
+        trained and how well it ranks, as far as the run folder says that it was loaded from; a README.md that is
+        there stays.
+
+        Args:
+            folder: made if absent.
+            license: of the weights, by its name on the Hugging Face hub ("apache-2.0"), for the card.
+            latency: whether to measure for the card how long 10, 100 and 700 items take on this machine.
+            repository: what the card's examples load; None for `folder`.
         """
+        from crossjem_pl.inference.card import median_latencies, model_card
+
         scorer = self._scorer
         save_ranker(scorer.ranker, folder)
         if scorer.network is not None:
@@ -146,6 +164,49 @@ class Reranker:
             from crossjem_pl.rankers.threshold import write_threshold
 
             write_threshold(self._threshold, folder)
+        if not (path := Path(folder) / "README.md").exists():
+            latencies = median_latencies(self.score) if latency else None
+            names = {"license": license, "repository": repository}
+            text = model_card(scorer.ranker, Path(folder), self._run, latencies=latencies, **names)
+            path.write_text(text, encoding="utf-8")
+
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        license: str | None = None,
+        latency: bool = False,
+        message: str = "Upload the model",
+    ) -> str:
+        """Uploads what `save_pretrained` writes to a repository of the Hugging Face hub, and returns the commit's URL.
+
+        The repository is made if absent; a README.md that it has stays.
+
+        Args:
+            repository: "owner/name".
+            private: whether a new repository is private; None for the owner's default.
+            token: of the hub; None for the one that `hf auth login` stored.
+            license, latency: see `save_pretrained`.
+            message: of the commit.
+
+        Raises:
+            huggingface_hub.errors.HfHubHTTPError: if the hub refuses.
+        """
+        from tempfile import TemporaryDirectory
+
+        from huggingface_hub import HfApi
+
+        hub = HfApi(token=token)
+        name = hub.create_repo(repository, private=private, exist_ok=True).repo_id
+        kept = ["README.md"] if hub.file_exists(name, "README.md") else None
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, license=license, latency=latency, repository=name)
+            done = hub.upload_folder(
+                repo_id=name, folder_path=folder, commit_message=message, ignore_patterns=kept
+            )
+        return done.commit_url
 
     @property
     def ranker(self) -> Ranker:
@@ -400,3 +461,9 @@ class Reranker:
         if isinstance(min_score, str) or math.isnan(min_score):
             raise ValueError(f"min_score must be a number or 'stored', got {min_score!r}")
         return min_score
+
+
+def _run_of(folder: Path) -> Path | None:
+    """The run folder that a model folder lies in as `model/`; None if it lies elsewhere."""
+    run = folder.resolve().parent
+    return run if folder.resolve().name == "model" and (run / "summary.json").is_file() else None

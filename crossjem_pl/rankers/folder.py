@@ -86,6 +86,7 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     }
     with replacing_path(folder / "model.safetensors") as path:
         save_file(state, path, metadata={"format": "pt"})
+    config.pop("_name_or_path", None)  # a place on this machine
     files = [folder / "model.safetensors", *sorted(folder.rglob("tokenizer.json"))]
     config[_KEY] = {
         "format": _FORMAT if prefix else 2,
@@ -134,6 +135,12 @@ def load_ranker(name: str) -> Ranker:
     weights = read_weights(folder / "model.safetensors")
     with built_from(path):
         ranker = ranker_class.from_folder(str(folder), stored["init_args"])
+    # what it was made from, not the folder that it is read from
+    ranker.init_args = {
+        name: stored["init_args"].get(name, value)
+        for name, value in ranker.init_args.items()
+        if name in stored["init_args"] or name not in ("layers", "random_init")
+    }
     if prefix := stored.get("weights_prefix", ""):
         own = ranker.state_dict().keys()
         weights = {name if name in own else f"{prefix}{name}": value for name, value in weights.items()}

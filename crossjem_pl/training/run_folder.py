@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,8 @@ class RunFolder(Callback):
             if isinstance(data, RankingDataModule):
                 summary["seed"] = data.seed
         if fitting and isinstance(data, RankingDataModule):
+            if "training_data" not in summary and data.sources["train"].stream(data.root) is None:
+                summary["training_data"] = _statistics(data.lists("train"), module.relevant_from)
             steps = trainer.global_step * trainer.accumulate_grad_batches
             summary["trained_lists"] = steps * data.batch_size * trainer.world_size
             summary["train_seconds"] = round(self._elapsed(), 1)
@@ -163,6 +165,22 @@ class RunFolder(Callback):
 
     def _elapsed(self) -> float:
         return self.seconds + (0.0 if self._started is None else time.monotonic() - self._started)
+
+
+def _statistics(lists: Sequence[RankingList], relevant_from: float) -> dict[str, float]:
+    """How many lists there are, and means over them and over their items."""
+    items = [text for ranking_list in lists for text in ranking_list.items]
+    found: dict[str, float] = {
+        "lists": len(lists),
+        "items_per_list": len(items) / len(lists),
+        "query_words": sum(len(ranking_list.query.split()) for ranking_list in lists) / len(lists),
+        "item_words": sum(len(text.split()) for text in items) / len(items),
+    }
+    labels = [ranking_list.labels for ranking_list in lists if ranking_list.labels is not None]
+    if len(labels) == len(lists):
+        relevant = sum(label >= relevant_from for row in labels for label in row)
+        found["relevant_per_list"] = relevant / len(lists)
+    return {name: round(value, 2) for name, value in found.items()}
 
 
 def _root(trainer: Trainer) -> Path:

@@ -93,6 +93,8 @@ class MonoBERT(PairRanker, PublicFolders):
     def save_assets(self, folder: str) -> dict[str, Any]:
         config = super().save_assets(folder)
         logits = {"activation_fn": "torch.nn.modules.linear.Identity"}  # CrossEncoder's default is a sigmoid
+        if self.item_order == "alphabetical":
+            return config
         return {**config, "architectures": [type(self.model).__name__], "sentence_transformers": logits}
 
     def save_public(self, folder: Path) -> str:

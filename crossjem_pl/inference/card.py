@@ -1,0 +1,225 @@
+"""The model card: README.md of a model folder, from the ranker and from the run that trained it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import crossjem_pl
+from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.encoders import PACKAGED, read_object
+
+__all__ = ["median_latencies", "model_card"]
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_LIMITS = {
+    "max_query_tokens": "tokens of a query; longer ones are cut",
+    "max_item_tokens": "tokens of an item; longer ones are cut",
+    "max_items_per_pass": "items in one pass; longer lists take several",
+    "max_union_tokens": "distinct item tokens in one pass; more take several",
+}
+
+
+class Measured(NamedTuple):
+    """One metric on one split.
+
+    Args:
+        split: "val" or "test".
+        name: of the metric, as ir-measures writes it.
+        mean, low, high: its mean over queries and the 95% bootstrap interval of the mean.
+        queries: how many lists were judged.
+    """
+
+    split: str
+    name: str
+    mean: float
+    low: float
+    high: float
+    queries: int
+
+
+def model_card(
+    ranker: Ranker,
+    folder: Path,
+    run: Path | None = None,
+    *,
+    license: str | None = None,
+    latencies: Mapping[int, float] | None = None,
+    repository: str | None = None,
+) -> str:
+    """The card in Markdown, with the metadata that the Hugging Face hub reads. What is not known is left out.
+
+    Args:
+        ranker: the model.
+        folder: the model folder that was written from it.
+        run: the run folder that trained it, with `summary.json`, `config.yaml` and the metrics of its splits. It is
+            not used if its model has other weights.
+        license: of the weights, by its name on the hub ("apache-2.0").
+        latencies: median milliseconds by number of items, see `median_latencies`.
+        repository: what the examples load; None for the name of `folder`.
+
+    Raises:
+        ValueError: naming the file, for a malformed one of the run folder.
+    """
+    import jinja2
+    import yaml
+
+    written = read_object(folder / "config.json")
+    if run is not None and _digest(read_object(run / "model" / "config.json")) != _digest(written):
+        run = None
+    summary = {} if run is None else read_object(run / "summary.json")
+    config: dict[str, Any] = {}
+    if run is not None and (run / "config.yaml").is_file():
+        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    base = ranker.init_args.get("encoder", "")
+    base = "sentence-transformers/all-MiniLM-L6-v2" if base == PACKAGED else base
+    base = base if _HUB_ID.fullmatch(base) and not Path(base).exists() else None
+    metadata = {
+        "library_name": "crossjem_pl",
+        "pipeline_tag": "text-ranking",
+        "tags": ["reranking", ranker.name],
+        "license": license,
+        "base_model": base,
+    }
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    template = environment.from_string(Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8"))
+    return template.render(
+        metadata=yaml.safe_dump({k: v for k, v in metadata.items() if v}, sort_keys=False).strip(),
+        ranker=ranker,
+        reads=_reader(folder, written),
+        what=" ".join((type(ranker).__doc__ or "").split("\n\n")[0].split()),
+        parameters=sum(p.numel() for p in ranker.parameters()),
+        base=base,
+        repository=repository or folder.resolve().name,
+        training=list(_training(summary, config)),
+        measured=[] if run is None else list(_measured(run)),
+        latencies=latencies or {},
+        machine=_machine() if latencies else None,
+        limits={_LIMITS[name]: value for name, value in ranker.init_args.items() if name in _LIMITS},
+        versions={"crossjem_pl": crossjem_pl.__version__, **_versions("torch", "transformers", "lightning")},
+    )
+
+
+def median_latencies(
+    score: Callable[[Sequence[Any]], Any], sizes: Sequence[int] = (10, 100, 700)
+) -> dict[int, float]:
+    """Median milliseconds from texts to scores of one simulated list, by its number of items."""
+    from crossjem_pl.data.simulator import simulate
+    from crossjem_pl.inference.timing import take_turns
+
+    lists = {size: list(simulate(6, size)) for size in sizes}
+    found: dict[int, float] = {}
+    for size, rounds in lists.items():
+        found[size] = take_turns({"": score}, [[one] for one in rounds])[""].median
+    return found
+
+
+def _digest(config: Mapping[str, Any]) -> object:
+    """The checksum of the weights that a model folder's config.json holds."""
+    return config.get("crossjem_pl", {}).get("files", {}).get("model.safetensors")
+
+
+def _reader(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """The class of sentence-transformers that reads the folder; None if there is none."""
+    if (folder / "modules.json").exists():
+        return "SentenceTransformer"
+    return "CrossEncoder" if "sentence_transformers" in config else None
+
+
+def _machine() -> str:
+    from crossjem_pl.training.run_folder import describe_machine
+
+    return describe_machine()
+
+
+def _training(summary: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the run folder says of the training, as rows of a table."""
+    from crossjem_pl.evaluation.page import training_time
+
+    data, model = config.get("data") or {}, config.get("model") or {}
+    lists = summary.get("training_data") or {}
+    if source := _source(data.get("train")):
+        yield "training lists from", source
+    for name, text in _STATISTICS.items():
+        if name in lists:
+            yield text, f"{lists[name]:,}"
+    if data.get("teacher_scores"):
+        yield "teacher's scores", f"`{Path(data['teacher_scores']).name}`"
+    if loss := model.get("loss"):
+        arguments = ", ".join(f"{k}={v}" for k, v in (loss.get("init_args") or {}).items())
+        yield "loss", f"{loss['class_path'].rpartition('.')[2]}({arguments}) on {model.get('targets')}"
+    for name in ("lr", "head_lr", "weight_decay", "warmup"):
+        if model.get(name) is not None:
+            yield name, f"{model[name]:g}"
+    for part in ("optimizer", "lr_scheduler"):
+        if model.get(part):
+            yield part, model[part]["class_path"]
+    if data:
+        processes = summary.get("processes", 1)
+        yield (
+            "lists a step",
+            f"{data.get('batch_size')}" + f" in each of {processes} processes" * (processes > 1),
+        )
+        yield "items drawn of a list", str(data.get("n_items") or "all that fit a pass")
+    for name, text in (("trained_lists", "lists trained on, repeats counted"), ("epochs", "epochs")):
+        if name in summary:
+            yield text, f"{summary[name]:,}"
+    if "train_seconds" in summary:
+        yield "time", f"{training_time(summary['train_seconds'])} on {summary.get('machine')}"
+    for name in ("precision", "seed"):
+        if name in summary:
+            yield name, str(summary[name])
+
+
+_STATISTICS = {
+    "lists": "distinct lists",
+    "items_per_list": "items of a list, mean",
+    "relevant_per_list": "relevant items of a list, mean",
+    "query_words": "words of a query, mean",
+    "item_words": "words of an item, mean",
+}
+
+
+def _source(source: Any) -> str | None:
+    """Where lists came from: a file's name without its folders, or the class of a source and its arguments."""
+    if isinstance(source, str):
+        return f"`{Path(source).name}`"
+    if not isinstance(source, Mapping) or "class_path" not in source:
+        return None
+    given = source.get("init_args") or {}
+    arguments = ", ".join(
+        f"{k}={Path(v).name if k == 'path' else v}" for k, v in given.items() if v is not None
+    )
+    return f"`{source['class_path'].rpartition('.')[2]}({arguments})`"
+
+
+def _measured(run: Path) -> Iterator[Measured]:
+    """The metrics of the run's splits with their intervals."""
+    from crossjem_pl.evaluation.significance import bootstrap_interval
+
+    for split in ("val", "test"):
+        path = run / f"{split}_metrics.json"
+        content = read_object(path)
+        queries = content.get("per_query", {})
+        try:
+            for name, mean in content.get("means", {}).items():
+                values = [row[name] for row in queries.values() if row.get(name) is not None]
+                low, high = bootstrap_interval(values)
+                yield Measured(split, name, float(mean), float(low), float(high), len(values))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: not the metrics of a split ({error})") from None
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
