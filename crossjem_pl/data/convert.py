@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from crossjem_pl.data.formats import LAYOUTS, TARGETS, detect_layout, read_lists, target_format, write_lists
@@ -28,10 +28,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What `convert` read and wrote: a format of `SOURCES`, one of `TARGETS`, what was written and what was left out.
-
-    `str()` is the text for a terminal.
-    """
+    """What `convert` read and wrote, with the names of the formats; `str()` is the text for a terminal."""
 
     source: Path
     target: Path
@@ -40,14 +37,16 @@ class ConvertReport:
     counts: ReadCounts
 
     def __str__(self) -> str:
+        counts = self.counts
         lines = [
-            f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): "
-            f"{self.counts.lists} lists, {self.counts.items} items"
+            f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): {counts.lists} lists, "
+            f"{counts.items} items"
         ]
-        counts = ((getattr(self.counts, name), note) for name, note in _NOTES.items())
-        lines += [f"  {count} {note}" for count, note in counts if count]
-        if self.counts.not_carried:
-            lines.append(f"  columns not carried: {', '.join(self.counts.not_carried)}")
+        lines += [
+            f"  {getattr(counts, name)} {note}" for name, note in _NOTES.items() if getattr(counts, name)
+        ]
+        if counts.not_carried:
+            lines.append(f"  columns not carried: {', '.join(counts.not_carried)}")
         return "\n".join(lines)
 
 
@@ -120,21 +119,20 @@ def convert(
     if teacher_scores is not None:
         lists = join_scores(lists, teacher_scores, exact=True)
 
-    left = ReadCounts(not_carried=[] if to_format == "canonical" else ["query", "items"])
-
-    def kept() -> Iterator[RankingList]:
-        for ranking_list in lists:
-            for name, other in (("labels", "run"), ("scores", "qrels")):
-                if getattr(ranking_list, name) is not None and to_format == other:
-                    left.leave(name)
-            left.lists, left.items = left.lists + 1, left.items + len(ranking_list)
-            yield ranking_list
-
+    if to_format != "canonical":
+        lists = _noting(lists, ["query", "items"], "labels" if to_format == "run" else "scores", counts)
     # every reader has checked that no query id occurs twice
     if shard_size is None:
-        write_lists(kept(), target, to_format, unique=False)
+        write_lists(lists, target, to_format, unique=False)
     else:
-        write_shards(kept(), target, shard_size)
-    not_carried = [*counts.not_carried, *left.not_carried]
-    counts = replace(counts, lists=left.lists, items=left.items, not_carried=not_carried)
+        write_shards(lists, target, shard_size)
     return ConvertReport(source, target, from_format, to_format, counts)
+
+
+def _noting(
+    lists: Iterator[RankingList], never: list[str], other: str, counts: ReadCounts
+) -> Iterator[RankingList]:
+    """The lists, while the fields that TREC files do not hold are noted: some always, the other numbers where given."""
+    for ranking_list in lists:
+        counts.leave(*never, *[other] * (getattr(ranking_list, other) is not None))
+        yield ranking_list

@@ -76,10 +76,6 @@ class RankingDataModule(LightningDataModule):
         self._train_loader: BatchLoader | None = None
         self._resume_from: dict[str, Any] = {}
 
-    def prepare_data(self) -> None:
-        for source in self.sources.values():
-            source.prepare()
-
     def lists(self, stage: Stage) -> list[RankingList]:
         """The lists of a stage in memory, read at the first call.
 

@@ -19,10 +19,7 @@ __all__ = ["FileSource", "ListSource", "ShardSource", "SimulatorSource"]
 
 
 class ListSource(ABC):
-    """A source of ranking lists. `prepare` runs once per machine, `read` on every process."""
-
-    def prepare(self) -> None:  # noqa: B027 - most sources have nothing to prepare
-        """Downloads and converts, if the source needs it."""
+    """A source of ranking lists."""
 
     @abstractmethod
     def read(self, root: Path) -> Iterator[RankingList]:

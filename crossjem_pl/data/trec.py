@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crossjem_pl.data.rows import ROW_ENDINGS, parse_number, read_rows
 from crossjem_pl.files import ending, existing, read_lines, replacing
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, as_text, shown
 
 __all__ = [
     "Entry",
@@ -34,28 +34,26 @@ __all__ = [
 _FIELD = re.compile(r"[^ \t\r\f\v]+")
 _RUN = ("query_id", "Q0", "item_id", "rank", "score", "tag")
 _QRELS = ("query_id", "iteration", "item_id", "grade")
-_GRADE = re.compile(r"[-+]?\d+", re.ASCII)
+_GRADE = re.compile(r"[-+]?\d{1,9}", re.ASCII)
 
 Entry = tuple[str, str, str, float]
 """Where it is ("FILE, line 3"), query id, item id, and a score, a grade or a rank."""
+Numbers = Mapping[str, Mapping[str, float]]
+"""Scores or grades by query id and item id."""
 
 
 @dataclass
 class ReadCounts:
-    """What a reader did besides reading; complete when the iterator of lists is exhausted."""
+    """What a reader did besides reading; complete when the iterator of lists is exhausted. `convert` says what each
+    count means; `not_carried` are the columns of the source that no list holds, in order of appearance."""
 
     lists: int = 0
     items: int = 0
     merged_items: int = 0
-    """items of a list that were an exact repeat (same text, label and score) and became one"""
     merged_queries: int = 0
-    """texts of a `query` list that repeated another one of the same row and became one"""
     repeated_queries: int = 0
-    """rows without a `query_id` whose query text had occurred before; their ids end in -2, -3..."""
     judgements_outside: int = 0
-    """judged (query, item) pairs of the qrels that are in no list"""
     not_carried: list[str] = field(default_factory=list)
-    """columns of the source that no list holds, in order of appearance"""
 
     def leave(self, *columns: str) -> None:
         """Notes columns that are not carried."""
@@ -84,9 +82,7 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
 def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
     """Grades by query id and item id, in the order of the file, negative ones too; errors as of `read_run`."""
     qrels = _by_query(_entries(existing(path, "qrels"), _QRELS))
-    return {
-        query_id: {item: int(grade) for item, grade in grades.items()} for query_id, grades in qrels.items()
-    }
+    return {query_id: {item: int(grade) for item, grade in of.items()} for query_id, of in qrels.items()}
 
 
 def group_by_query(entries: Iterable[Entry]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -109,17 +105,13 @@ def group_by_query(entries: Iterable[Entry]) -> Iterator[tuple[str, dict[str, fl
                     "queries between; sort by query, for example with `sort -s -k1,1 RUN > SORTED`"
                 )
             starts[query_id], current, values = where, query_id, {}
-        if item_id in values:
-            raise _repeated(where, query_id, item_id)
-        values[item_id] = value
+        _put(values, where, query_id, item_id, value)
     if current is not None:
         yield current, values
 
 
 def write_run(
-    run: Mapping[str, Mapping[str, float]] | Iterable[RankingList],
-    path: str | os.PathLike[str],
-    tag: str = "crossjem_pl",
+    run: Numbers | Iterable[RankingList], path: str | os.PathLike[str], tag: str = "crossjem_pl"
 ) -> int:
     """Writes scores as a run in flat memory, gzip if the name ends in .gz; returns the number of lines.
 
@@ -147,9 +139,7 @@ def write_run(
     return _write(run, "scores", Path(path), lines)
 
 
-def write_qrels(
-    qrels: Mapping[str, Mapping[str, float]] | Iterable[RankingList], path: str | os.PathLike[str]
-) -> int:
+def write_qrels(qrels: Numbers | Iterable[RankingList], path: str | os.PathLike[str]) -> int:
     """Writes grades as qrels in flat memory, zeros too, gzip if the name ends in .gz; returns the number of lines.
 
     Args:
@@ -193,20 +183,37 @@ def read_texts(
     has_rows = source.is_dir() or (ending(source) in ROW_ENDINGS and not ending(source).startswith(".tsv"))
     texts: dict[str, str] = {}
     empty = True
-    for where, identifier, text in (
-        _text_rows(source, counts or ReadCounts()) if has_rows else _text_lines(source)
-    ):
+    for where, identifier, text in _text_rows(source, counts) if has_rows else _text_lines(source):
         empty = False
         if wanted is not None and identifier not in wanted:
             continue
-        if not text or text.isspace():
-            raise ValueError(f"{where}, field 'text': the text of id {identifier!r} is blank")
-        if identifier in texts:
-            raise ValueError(f"{where}, field 'id': id {identifier!r} occurs before in this source")
-        texts[identifier] = text
+        try:
+            texts_of_id = as_text(text)
+        except ValueError as error:
+            raise ValueError(f"{where}, field 'text' of id {shown(identifier)}: {error}") from None
+        if texts.setdefault(identifier, texts_of_id) is not texts_of_id:
+            raise ValueError(f"{where}, field 'id': id {shown(identifier)} occurs before in this source")
     if empty:
         raise ValueError(f"{source}: the file has no rows")
     return texts
+
+
+def _text_rows(path: Path, counts: ReadCounts | None) -> Iterator[tuple[str, str, object]]:
+    """Place, id and text of each row."""
+    columns = ("id", "text")
+    for row in read_rows(path, columns):
+        if counts is not None:
+            counts.leave(*(f"{column} (of {path.name})" for column in row.columns if column not in columns))
+        yield row.where, row.identifier("id"), row.values.get("text")
+
+
+def _text_lines(path: Path) -> Iterator[tuple[str, str, object]]:
+    """Place, id and text of each line."""
+    for number, line in read_lines(path):
+        identifier, tab, text = line.partition("\t")
+        if not tab or not identifier.strip():
+            raise ValueError(f"{path}, line {number}: expected 'id<TAB>text', got {shown(line)}")
+        yield f"{path}, line {number}", identifier, text
 
 
 def read_trec(
@@ -234,21 +241,18 @@ def read_trec(
         ValueError: names file and line, for what `read_run` and `read_texts` refuse, an id of the run without a text,
             or lines of one query that do not stand together.
     """
-    given = {"run": run, "queries file": queries, "items file": items, "qrels": qrels or run}
-    for what, file in given.items():
+    files = {"query": queries, "item": items}
+    for what, file in {
+        "run": run,
+        "queries file": queries,
+        "items file": items,
+        "qrels": qrels or run,
+    }.items():
         existing(file, what)
-    return _lists(Path(run), {"query": queries, "item": items}, qrels, counts or ReadCounts())
-
-
-def _lists(
-    run: Path,
-    files: Mapping[str, str | os.PathLike[str]],
-    qrels: str | os.PathLike[str] | None,
-    counts: ReadCounts,
-) -> Iterator[RankingList]:
+    counts = counts or ReadCounts()
     grades = None if qrels is None else read_qrels(qrels)
     first: dict[str, dict[str, str]] = {"query": {}, "item": {}}  # where each id is first, for the message
-    for where, query_id, item_id, _ in _entries(run, _RUN):
+    for where, query_id, item_id, _ in _entries(Path(run), _RUN):
         first["query"].setdefault(query_id, where)
         first["item"].setdefault(item_id, where)
     texts = {what: read_texts(file, first[what], counts) for what, file in files.items()}
@@ -256,21 +260,18 @@ def _lists(
         for identifier, where in first[what].items():
             if identifier not in texts[what]:
                 raise ValueError(f"{where}, field '{what}_id': {what} {identifier!r} has no text in {file}")
-    judged = 0
-    for query_id, scores in group_by_query(_entries(run, _RUN)):
+    counts.judgements_outside = sum(map(len, (grades or {}).values()))
+    for query_id, scores in group_by_query(_entries(Path(run), _RUN)):
         order = tuple(ranked(scores))
         labels = None
         if grades is not None:
             of_query = grades.get(query_id, {})
             labels = tuple(float(of_query.get(item, 0)) for item in order)
-            judged += sum(item in of_query for item in order)
-        counts.lists += 1
-        counts.items += len(order)
+            counts.judgements_outside -= len(of_query.keys() & scores.keys())
+        counts.lists, counts.items = counts.lists + 1, counts.items + len(order)
         item_texts = tuple(texts["item"][item] for item in order)
-        kept = tuple(scores[item] for item in order)
-        yield RankingList(query_id, texts["query"][query_id], order, item_texts, labels, kept)
-    if grades is not None:
-        counts.judgements_outside += sum(len(of_query) for of_query in grades.values()) - judged
+        numbers = tuple(scores[item] for item in order)
+        yield RankingList(query_id, texts["query"][query_id], order, item_texts, labels, numbers)
 
 
 def _entries(path: Path, names: tuple[str, ...]) -> Iterator[Entry]:
@@ -287,8 +288,8 @@ def _entries(path: Path, names: tuple[str, ...]) -> Iterator[Entry]:
         text = fields[column]
         value = parse_number(text) if name == "score" or _GRADE.fullmatch(text) else None
         if value is None:
-            wanted = "an integer" if name == "grade" else "a finite number"
-            raise ValueError(f"{where}, field {name!r}: expected {wanted}, got {text!r}")
+            wanted = "an integer of at most 9 digits" if name == "grade" else "a finite number"
+            raise ValueError(f"{where}, field {name!r}: expected {wanted}, got {shown(text)}")
         yield where, fields[0], fields[2], value
     if empty:
         raise ValueError(f"{path}: the file has no {'judgements' if name == 'grade' else 'run lines'}")
@@ -298,55 +299,32 @@ def _by_query(entries: Iterable[Entry]) -> dict[str, dict[str, float]]:
     """All numbers in memory; the lines of a query may stand anywhere."""
     values: dict[str, dict[str, float]] = {}
     for where, query_id, item_id, value in entries:
-        of_query = values.setdefault(query_id, {})
-        if item_id in of_query:
-            raise _repeated(where, query_id, item_id)
-        of_query[item_id] = value
+        _put(values.setdefault(query_id, {}), where, query_id, item_id, value)
     return values
 
 
-def _repeated(where: str, query_id: str, item_id: str) -> ValueError:
-    return ValueError(f"{where}, field 'item_id': query {query_id!r} has item {item_id!r} before")
-
-
-def _text_rows(path: Path, counts: ReadCounts) -> Iterator[tuple[str, str, str]]:
-    columns = ("id", "text")
-    for row in read_rows(path, columns):
-        counts.leave(*(f"{column} (of {path.name})" for column in row.columns if column not in columns))
-        blank = isinstance(row.values.get("text"), str) and not row.values["text"].strip()
-        yield row.where, row.identifier("id"), "" if blank else row.text("text")
-
-
-def _text_lines(path: Path) -> Iterator[tuple[str, str, str]]:
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
-        identifier, tab, text = line.partition("\t")
-        if not tab:
-            raise ValueError(f"{where}: expected 'id<TAB>text', found no tab")
-        if not identifier or identifier.isspace():
-            raise ValueError(f"{where}, field 'id': the id is blank")
-        yield where, identifier, text
-
-
-def _of_lists(lists: Iterable[RankingList], name: str) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Query ids, and the labels or scores by item id."""
-    for ranking_list in lists:
-        values = getattr(ranking_list, name)
-        if values is None:
-            raise ValueError(f"list {ranking_list.query_id!r}, field {name!r}: there are none to write")
-        yield ranking_list.query_id, dict(zip(ranking_list.item_ids, values, strict=True))
+def _put(values: dict[str, float], where: str, query_id: str, item_id: str, value: float) -> None:
+    if item_id in values:
+        raise ValueError(f"{where}, field 'item_id': query {query_id!r} has item {item_id!r} before")
+    values[item_id] = value
 
 
 def _write(
-    source: Mapping[str, Mapping[str, float]] | Iterable[RankingList],
+    source: Numbers | Iterable[RankingList],
     name: str,
     path: Path,
     lines: Callable[[str, Mapping[str, float]], Iterable[str]],
 ) -> int:
-    """Writes the lines of each query; returns their number."""
+    """Writes the lines of each query, of lists those of their labels or scores; returns the number of lines."""
     count = 0
     with replacing(path) as stream:
-        for query_id, values in source.items() if isinstance(source, Mapping) else _of_lists(source, name):
+        for entry in source.items() if isinstance(source, Mapping) else source:
+            if isinstance(entry, RankingList):
+                numbers = getattr(entry, name)
+                if numbers is None:
+                    raise ValueError(f"list {entry.query_id!r}, field {name!r}: there are none to write")
+                entry = entry.query_id, dict(zip(entry.item_ids, numbers, strict=True))
+            query_id, values = entry
             _check_word("query_id", query_id)
             for item in values:
                 _check_word("item_id", item)

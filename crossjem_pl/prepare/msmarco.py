@@ -2,26 +2,29 @@
 
 Appendix C of the paper: MS MARCO documents by their titles alone, 0.37M training queries with the top 10 of the
 HDCT retriever and the click labels. Queries, judgements, documents and the official first stage come from
-ir_datasets (`msmarco-document`), HDCT's candidates from its run files.
+ir_datasets (MacAvaney et al., SIGIR 2021; `msmarco-document`), HDCT's candidates from its run files.
 """
 
 from __future__ import annotations
 
+import sqlite3
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 from rich.progress import track
 
-from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.collection import candidates, load, open_titles, records, run_files, titles_of
+from crossjem_pl.data.rows import parse_number
+from crossjem_pl.data.trec import Entry, group_by_query, ranked
+from crossjem_pl.files import ending, existing, read_lines, replacing_path
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
 
-__all__ = ["PARTS", "TITLES", "prepare_titles"]
+__all__ = ["PARTS", "TITLES", "candidates", "load", "prepare_titles", "records", "titles_of"]
 
 PARTS = {
     "train": "train",
@@ -45,6 +48,16 @@ SENTENCES = {
     "positives_outside": "judged relevant items in no list: metrics over the lists cannot miss them",
     "judged_unknown_queries": "judgements of queries that the part does not have",
 }
+
+# what its readers raise for missing, damaged and malformed files; UnboundLocalError is how its reader of runs
+# fails on a malformed first line
+_ERRORS = (OSError, EOFError, zlib.error, RuntimeError, ValueError, UnboundLocalError)
+_NAMES = {"docs": "documents", "queries": "queries", "qrels": "judgements", "scoreddocs": "candidates"}
+_RUN_ENDINGS = tuple(name + packed for name in (".txt", ".tsv", ".run", ".trec") for packed in ("", ".gz"))
+_LAYOUTS = (
+    "a TREC run, six fields (query_id Q0 item_id rank score tag); three fields (query_id item_id rank); or the "
+    "tab-separated text rows of HDCT's dev.d100.tsv (query_id, query, item_id, url, title, body, label)"
+)
 
 
 def prepare_titles(
@@ -122,7 +135,7 @@ def prepare_titles(
 def _lists(
     dataset_id: str,
     run: Path | None,
-    open_store: Callable[[], Connection],
+    open_store: Callable[[], sqlite3.Connection],
     counts: Counter[str],
     *,
     depth: int | None,
@@ -161,7 +174,7 @@ def _lists(
 
 
 def _choose(
-    items: Sequence[str], depth: int | None, store: Connection, counts: Counter[str]
+    items: Sequence[str], depth: int | None, store: sqlite3.Connection, counts: Counter[str]
 ) -> dict[str, str]:
     """The best `depth` candidates that have a title, with their titles."""
     chosen: dict[str, str] = {}
@@ -195,3 +208,196 @@ def _grades(dataset_id: str, queries: Mapping[str, str], counts: Counter[str]) -
                 f"{record.doc_id!r} the grades {before} and {record.relevance}"
             )
     return grades
+
+
+def load(dataset_id: str, *kinds: str) -> Any:
+    """The dataset, which must have all of `kinds`; nothing is downloaded yet.
+
+    Raises:
+        ValueError: an unknown id, or one that lacks a kind.
+    """
+    import ir_datasets  # makes a folder when it is imported
+
+    try:
+        dataset = ir_datasets.load(dataset_id)
+    except KeyError:
+        raise ValueError(f"ir_datasets has no dataset {dataset_id!r}; see https://ir-datasets.com") from None
+    for kind in kinds:
+        if not dataset.has(kind):
+            raise ValueError(f"dataset {dataset_id!r} of ir_datasets has no {_NAMES[kind]}")
+    return dataset
+
+
+def records(dataset_id: str, kind: str) -> Iterator[Any]:
+    """The records of a kind in their stored order; ir_datasets downloads what it does not have.
+
+    Raises:
+        ValueError: names dataset and kind, for whatever stops ir_datasets (no network, a damaged or malformed
+            file), with the address of the file and the place where ir_datasets expects it.
+    """
+    dataset = load(dataset_id, kind)
+    number = 0
+    try:
+        for record in getattr(dataset, f"{kind}_iter")():
+            number += 1
+            yield record
+    except _ERRORS as error:
+        raise ValueError(
+            f"{dataset_id}: cannot read the {_NAMES[kind]} (after {number} records: "
+            f"{type(error).__name__}: {error}). {_remedy(dataset_id, kind)}"
+        ) from error
+
+
+def _remedy(dataset_id: str, kind: str) -> str:
+    """Which file is meant, and where ir_datasets looks for it before it downloads."""
+    import ir_datasets
+
+    base, _, part = dataset_id.partition("/")
+    key = kind if kind == "docs" else f"{part.removesuffix('/judged')}/{kind}"
+    entry = ir_datasets.util.DownloadConfig.contents().get(base, {}).get(key)
+    if entry is None or not {"url", "cache_path"} <= entry.keys():
+        return f"See https://ir-datasets.com for the files of {base!r}."
+    path = ir_datasets.util.home_path() / base / entry["cache_path"]
+    size = entry.get("size_hint", 0) / 1e6
+    return (
+        f"Without a connection, download {entry['url']} ({size:,.1f} MB, MD5 {entry['expected_md5']}) elsewhere and "
+        f"put it at {path}; if a damaged file is there, remove it. The environment variable IR_DATASETS_HOME moves "
+        "that folder."
+    )
+
+
+def run_files(path: Path) -> list[Path]:
+    """The run file itself, or the run files of a folder in sorted order (HDCT comes as 000.txt, 001.txt, ...).
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        ValueError: a folder without run files, or with files of other endings between them.
+    """
+    if not existing(path, "run").is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    foreign = [file.name for file in files if ending(file) not in _RUN_ENDINGS]
+    if not files or foreign:
+        found = ", ".join(foreign[:3]) or "no files (folders inside are not searched)"
+        raise ValueError(
+            f"{path}: expected a folder of run files ({', '.join(_RUN_ENDINGS)}) alone, found {found}"
+        )
+    return files
+
+
+def candidates(dataset_id: str, run: Path | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Streams (query id, item ids) of a run file, plain or gzip, or of a folder of run files; without one, of the
+    dataset's own first stage (`scoreddocs`).
+
+    Order: TREC runs by score, three fields by rank, ties by item id descending; text rows as the lines stand.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: as `records`; names file and line, for a malformed line, an item that a query has twice, lines of
+            one query that do not stand together, damaged gzip data, or an empty file.
+    """
+    if run is None:
+        entries: Iterable[Entry] = (
+            (f"{dataset_id} scoreddocs, record {number}", record.query_id, record.doc_id, record.score)
+            for number, record in enumerate(records(dataset_id, "scoreddocs"), 1)
+        )
+    else:
+        entries = (entry for file in run_files(run) for entry in _run_entries(file))
+    for query_id, values in group_by_query(entries):
+        yield query_id, ranked(values)
+
+
+def _run_entries(file: Path) -> Iterator[Entry]:
+    """The candidates of a file, with a number that is larger for better ones; its first line tells the layout."""
+    layout = 0
+    for number, line in read_lines(file):
+        words, cells = line.split(), [cell.strip() for cell in line.split("\t")]
+        value: float | None = None
+        if layout in (0, 6) and len(words) == 6 and (value := parse_number(words[4])) is not None:
+            found, query_id, item_id = 6, words[0], words[2]
+        elif layout in (0, 3) and len(words) == 3 and words[2].isascii() and words[2].isdigit():
+            found, query_id, item_id, value = 3, words[0], words[1], -float(words[2])
+        elif layout in (0, 7) and len(cells) in (6, 7) and cells[0] and cells[2]:
+            found, query_id, item_id, value = 7, cells[0], cells[2], -float(number)
+        else:
+            problem = (
+                "malformed, or of another layout than the first line" if layout else "not a line of a run"
+            )
+            raise ValueError(f"{file}, line {number}: {problem}; understood: {_LAYOUTS}")
+        layout = found
+        yield f"{file}, line {number}", query_id, item_id, value
+    if not layout:
+        raise ValueError(f"{file}: the run is empty")
+
+
+def build_titles(path: Path, source: str, documents: Iterable[tuple[str, str | None]]) -> None:
+    """Writes (id, title) pairs to an SQLite file, whose B-tree takes ids in any order in flat memory.
+
+    It appears whole or not at all; blank titles are kept as "".
+
+    Raises:
+        ValueError: an id that occurs twice, or no documents.
+    """
+    rows = ((identifier, one_line(title or "")) for identifier, title in documents)
+    with replacing_path(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
+        # a cut-off build is thrown away, so it needs no journal and no waiting for the disk
+        connection.executescript(
+            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; "
+            "CREATE TABLE titles (id TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID; "
+            "CREATE TABLE collection (name TEXT NOT NULL)"
+        )
+        try:
+            count = connection.executemany("INSERT INTO titles VALUES (?, ?)", rows).rowcount
+        except sqlite3.IntegrityError:
+            raise ValueError(f"{source}: a document id occurs twice") from None
+        if count < 1:
+            raise ValueError(f"{source}: the collection has no documents")
+        connection.execute("INSERT INTO collection VALUES (?)", (source,))
+        connection.commit()
+
+
+def open_titles(path: Path, dataset: str, documents: Path | None) -> sqlite3.Connection:
+    """Titles by document id, of `msmarco-docs.tsv` or else of the dataset; written to `path` if there is nothing.
+
+    Raises:
+        ValueError: names file and line of a malformed document; or the titles are of another source.
+    """
+    source = fingerprint(existing(documents, "document file")) if documents else dataset
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        build_titles(path, source, track(_documents(dataset, documents), "titles"))
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    try:
+        ((before,),) = connection.execute("SELECT name FROM collection")
+    except sqlite3.DatabaseError as error:
+        before = str(error)
+    if before != source:
+        connection.close()
+        raise ValueError(
+            f"{path}: holds the titles of {before!r}, not of {source!r}; remove it, or choose another folder"
+        )
+    return connection
+
+
+def _documents(dataset: str, file: Path | None) -> Iterator[tuple[str, str | None]]:
+    """(id, title) of each document; the file has id, url, title and body between tabs."""
+    if file is None:
+        if "title" not in load(dataset, "docs").docs_cls()._fields:
+            raise ValueError(f"dataset {dataset!r}: its documents have no field 'title'")
+        yield from ((document.doc_id, document.title) for document in records(dataset, "docs"))
+        return
+    for number, line in read_lines(file):
+        fields = line.split("\t")
+        if len(fields) != 4:
+            raise ValueError(f"{file}, line {number}: expected id, url, title and body between tabs")
+        yield fields[0].strip(), fields[2]
+
+
+def titles_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Titles of the ids that the collection has; "" where the title is blank."""
+    titles: dict[str, str] = {}
+    for start in range(0, len(ids), 500):
+        some = ids[start : start + 500]
+        marks = ",".join("?" * len(some))
+        titles.update(connection.execute(f"SELECT id, title FROM titles WHERE id IN ({marks})", some))
+    return titles

@@ -20,10 +20,7 @@ class CountingSource(ListSource):
     """Lists from memory; counts what is called."""
 
     def __init__(self, lists: list[RankingList]) -> None:
-        self.lists, self.prepared, self.reads = lists, 0, 0
-
-    def prepare(self) -> None:
-        self.prepared += 1
+        self.lists, self.reads = lists, 0
 
     def read(self, root: Path) -> Iterator[RankingList]:
         self.reads += 1
@@ -80,12 +77,9 @@ def test_loaders_of_every_stage(tiny_bert: str) -> None:
         ]
 
 
-def test_sources_are_prepared_and_read_once() -> None:
+def test_sources_are_read_once() -> None:
     source = CountingSource(example_lists(3))
     module = RankingDataModule(train=source, val=source)
-    module.prepare_data()
-    assert source.prepared == 2
-    assert source.reads == 0
     assert module.lists("train") is module.lists("train")
     assert source.reads == 1
 

@@ -80,7 +80,14 @@ def test_run_reading_takes_tabs_crlf_any_rank_and_interleaved_queries(tmp_path: 
             "line 3, field 'item_id': query 'q' has item 'a'",
         ),
         (read_qrels, "", "no judgements"),
-        (read_qrels, "q 0 a 1\nq 0 b 0.5\n", "line 2, field 'grade': expected an integer, got '0.5'"),
+        (read_qrels, f"q 0 a {'9' * 30}\n", "line 1, field 'grade': expected an integer of at most 9 digits"),
+        (read_qrels, "q 0 a \u0661\n", "line 1, field 'grade': expected an integer"),
+        (read_run, "q Q0 a 1 \u0661 t\n", "line 1, field 'score': expected a finite number"),
+        (
+            read_qrels,
+            "q 0 a 1\nq 0 b 0.5\n",
+            "line 2, field 'grade': expected an integer of at most 9 digits, got",
+        ),
         (read_qrels, "q 0 a 1\n\nq 1 a 1\n", "line 3, field 'item_id': query 'q' has item 'a' before"),
     ],
 )
@@ -177,7 +184,7 @@ def test_trec_files_without_qrels_or_that_are_gone(trec: dict[str, Any]) -> None
     assert [one.labels for one in read_trec(**without)] == [None, None]
     for name in ("run", "queries", "items", "qrels"):
         with pytest.raises(FileNotFoundError, match="gone"):
-            read_trec(**(trec | {name: Path("gone")}))
+            list(read_trec(**(trec | {name: Path("gone")})))
 
 
 @pytest.mark.parametrize(
@@ -185,8 +192,12 @@ def test_trec_files_without_qrels_or_that_are_gone(trec: dict[str, Any]) -> None
     [
         ("items", b"d1\tone\nd2\ttwo\n", r"run, line 2, field 'item_id': item 'd3' has no text in .*items$"),
         ("queries", b"q2\tx\n", r"run, line 4, field 'query_id': query 'q1' has no text in .*queries$"),
-        ("items", b"d1\tone\nd2 two\n", r"items, line 2: expected 'id<TAB>text', found no tab"),
-        ("items", b"d1\tone\nd2\t \n", r"items, line 2, field 'text': the text of id 'd2' is blank"),
+        ("items", b"d1\tone\nd2 two\n", r"items, line 2: expected 'id<TAB>text', got 'd2 two'"),
+        (
+            "items",
+            b"d1\tone\nd2\t \n",
+            r"items, line 2, field 'text' of id 'd2': expected a non-empty string, got ' '",
+        ),
         ("items", b"d1\tone\nd1\tuno\n", r"items, line 2, field 'id': id 'd1' occurs before"),
         ("items", b"", r"items: the file has no rows"),
         (
@@ -208,5 +219,7 @@ def test_texts_keep_only_what_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
     path.write_text("a\tx\nb\t\nc\tz\nb\ty\n")
     assert read_texts(path, {"a", "c", "zz"}) == {"a": "x", "c": "z"}
-    with pytest.raises(ValueError, match=r"t\.tsv, line 2, field 'text': the text of id 'b' is blank"):
+    with pytest.raises(
+        ValueError, match=r"t\.tsv, line 2, field 'text' of id 'b': expected a non-empty string"
+    ):
         read_texts(path)

@@ -17,8 +17,7 @@ from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.sources import FileSource
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare import msmarco
-from crossjem_pl.prepare.collection import build_titles, open_titles, titles_of
-from crossjem_pl.prepare.msmarco import TITLES, prepare_titles
+from crossjem_pl.prepare.msmarco import TITLES, build_titles, open_titles, prepare_titles, titles_of
 from crossjem_pl.prepare.output import Written
 from tests.prepare.tiny_collection import register, title, write_gzip
 
