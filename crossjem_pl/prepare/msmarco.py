@@ -21,7 +21,7 @@ from rich.progress import track
 from crossjem_pl.data.rows import parse_number
 from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
-from crossjem_pl.lists import RankingList, shown
+from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
 
 __all__ = ["PARTS", "TITLES", "candidates", "load", "prepare_titles", "records", "titles_of"]

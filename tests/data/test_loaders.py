@@ -177,7 +177,7 @@ def test_order_and_draws_are_a_function_of_seed_and_epoch(make: Make, num_worker
 
 
 @pytest.mark.parametrize(
-    ("num_workers", "seen"), [*((0, seen) for seen in range(15)), (2, 0), (2, 1), (2, 9)]
+    ("num_workers", "seen"), [*((0, seen) for seen in (0, 1, 2, 5, 9, 13, 14)), (2, 0), (2, 1), (2, 9)]
 )
 def test_resumes_with_exactly_the_batches_that_are_left(make: Make, num_workers: int, seen: int) -> None:
     expected, following = epoch(make(), 3), epoch(make(), 4)
