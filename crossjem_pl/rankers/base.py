@@ -332,7 +332,7 @@ def init_arguments(scope: dict[str, Any], options: Mapping[str, Any] | None = No
 def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raises a ValueError if the argument `name` is none of the allowed values."""
     if value not in (choices := list(allowed)):
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:

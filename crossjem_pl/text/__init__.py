@@ -1,9 +1,16 @@
 """Tokenisation of short texts, token unions and the plan of passes. CPU and numpy only."""
 
-from crossjem_pl.text.passes import PassOrder, distinct_rows, leading_items, length_runs, plan_passes
+from crossjem_pl.text.passes import (
+    PassOrder,
+    TokenUnion,
+    distinct_rows,
+    leading_items,
+    length_runs,
+    plan_passes,
+    token_union,
+)
 from crossjem_pl.text.ragged import Ragged
 from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer, TokenizedList
-from crossjem_pl.text.union import TokenUnion, token_union
 
 __all__ = [
     "Encoded",

@@ -1,16 +1,17 @@
-"""Splitting the items of one list into passes that respect N items and L_u union tokens."""
+"""Splitting the items of a list into passes that respect N items and L_u union tokens, and the unions of passes."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from crossjem_pl.text.ragged import Ints, Ragged
 
-__all__ = ["PassOrder", "distinct_rows", "leading_items", "length_runs", "plan_passes"]
-
 PassOrder = Literal["sorted", "overlap"]
+
+_TABLE = 1 << 22
+"""How many possible keys a table may have."""
 
 _TAKEN = np.iinfo(np.int64).max // 2
 """Key of an item that has its pass; what is subtracted from it afterwards does not make it small."""
@@ -49,7 +50,9 @@ def plan_passes(rows: Ragged, max_items: int, max_union: int, order: PassOrder =
         ValueError: if one item alone has more than `max_union` distinct tokens.
     """
     n = len(rows.lengths)
-    if n <= max_items and len(np.unique(rows.values)) <= max_union:
+    present = np.zeros(int(rows.values.max(initial=0)) + 1, dtype=bool)
+    present[rows.values] = True
+    if n <= max_items and np.count_nonzero(present) <= max_union:
         return np.zeros(n, dtype=np.int64)
     return (_by_overlap if order == "overlap" else _in_turn)(rows, max_items, max_union)
 
@@ -57,17 +60,18 @@ def plan_passes(rows: Ragged, max_items: int, max_union: int, order: PassOrder =
 def distinct_rows(items: Ragged) -> tuple[Ints, Ints]:
     """One row number for each distinct row, in the lexicographic order of the rows' values, int64 [distinct], and for
     every row which of these is equal to it, int64 [rows]."""
-    # of equal width and the most significant byte first, bytes compare as the rows do
-    blob = items.values.astype(">u4").tobytes()
-    ends = (4 * np.cumsum(items.lengths)).tolist()
-    keys = [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    first: dict[bytes, int] = {}
-    for i, key in enumerate(keys):
-        first.setdefault(key, i)
-    found = sorted(first)
-    number = {key: i for i, key in enumerate(found)}
-    chosen = np.fromiter(map(first.__getitem__, found), dtype=np.int64, count=len(found))
-    return chosen, np.fromiter(map(number.__getitem__, keys), dtype=np.int64, count=len(keys))
+    # several tokens in one integer, the first in the most significant bytes; 0 is behind the end of a row
+    ids, each = (">u2", 4) if items.values.max(initial=0) < 0xFFFF else (">u4", 2)
+    width = -(-int(items.lengths.max(initial=1)) // each) * each
+    table = np.zeros(len(items.lengths) * width, dtype=ids)
+    table[items.row_of * width + items.position_of] = items.values + 1
+    keys = table.view(">u8").astype(np.uint64).reshape(len(items.lengths), -1)
+    order = np.lexsort(keys.T[::-1])
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+    member = np.empty_like(order)
+    member[order] = np.cumsum(first) - 1
+    return order[first], member
 
 
 def length_runs(lengths: Ints, cost: int) -> list[Ints]:
@@ -159,3 +163,61 @@ def _too_large(tokens: int, max_union: int) -> ValueError:
         f"one item has {tokens} distinct tokens, more than max_union_tokens={max_union}; lower max_item_tokens "
         "or raise max_union_tokens"
     )
+
+
+class TokenUnion(NamedTuple):
+    """Unions of several groups of items, and which item has which of their tokens; never an items x tokens mask.
+
+    Args:
+        tokens: one row per group: its distinct token ids, ascending (Algorithm 2, line 9 of the paper).
+        occurrence: int64 [all item tokens], the position inside its group's union of every item token.
+        members: one row per item: the positions inside its group's union of its distinct tokens, ascending.
+        first: int64 [all members], the member's first position inside the item.
+    """
+
+    tokens: Ragged
+    occurrence: Ints
+    members: Ragged
+    first: Ints
+
+
+def token_union(items: Ragged, group_of_item: Ints, groups: int) -> TokenUnion:
+    """Unions of the token ids of `items` by group, vectorised over all groups at once.
+
+    Args:
+        items: token ids, one row per item.
+        group_of_item: int64 [items], values in [0, groups).
+        groups: how many groups there are; a group without items has an empty union.
+    """
+    vocabulary = int(items.values.max(initial=0)) + 1
+    group_of = group_of_item[items.row_of]
+    first, inverse = _distinct(group_of * vocabulary + items.values, groups * vocabulary)
+    sizes = np.bincount(group_of[first], minlength=groups)
+    tokens = Ragged(items.values[first], sizes)
+    occurrence = inverse - tokens.starts[group_of]
+
+    width = int(sizes.max(initial=0)) or 1
+    member = np.unique(items.row_of * width + occurrence, return_index=True)[1]
+    lengths = items.lengths
+    if len(member) < len(occurrence):
+        lengths = np.bincount(items.row_of[member], minlength=len(lengths))
+    return TokenUnion(tokens, occurrence, Ragged(occurrence[member], lengths), items.position_of[member])
+
+
+def _distinct(keys: Ints, bound: int) -> tuple[Ints, Ints]:
+    """For keys in [0, bound): where each distinct one occurs first, in ascending order of the keys, and the
+    place of every key among the distinct ones.
+
+    A table over all possible keys is several times as fast as sorting while it is not large.
+    """
+    if bound > _TABLE:
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return first, inverse
+    present = np.zeros(bound, dtype=bool)
+    present[keys] = True
+    distinct = np.flatnonzero(present)
+    table = np.empty(bound, dtype=np.int64)
+    table[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # of equal keys the last assignment stays
+    first = table[distinct]
+    table[distinct] = np.arange(len(distinct))
+    return first, table[keys]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,24 +39,24 @@ class Ragged:
             return parts[0]
         return cls(np.concatenate([p.values for p in parts]), np.concatenate([p.lengths for p in parts]))
 
-    @property
+    @cached_property
     def starts(self) -> Ints:
         """int64 [rows]: where each row begins in `values`."""
         return np.cumsum(self.lengths) - self.lengths
 
-    @property
+    @cached_property
     def row_of(self) -> Ints:
         """int64 [total]: the row that each value belongs to."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
-    @property
+    @cached_property
     def position_of(self) -> Ints:
         """int64 [total]: the position of each value inside its row."""
         return np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
 
     def row(self, i: int) -> Ints:
-        start = int(self.lengths[:i].sum())
-        return self.values[start : start + int(self.lengths[i])]
+        """The values of row `i`, without a copy."""
+        return self.values[self.starts[i] : self.starts[i] + self.lengths[i]]
 
     def slice(self, start: int, stop: int) -> Ragged:
         """Rows start..stop-1, without a copy."""

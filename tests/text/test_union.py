@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crossjem_pl.text import Ragged, token_union, union
+from crossjem_pl.text import Ragged, passes, token_union
 
 
 def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
@@ -25,14 +25,14 @@ def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
         for i, (row, g) in enumerate(zip(rows, group_of, strict=True))
         for token in sorted(set(row))
     ]
-    columns = (found.pair_item, found.pair_position, found.pair_first)
+    columns = (found.members.row_of, found.members.values, found.first)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == pairs
 
 
 @pytest.mark.parametrize("table", [0, 1 << 22])
 @pytest.mark.parametrize("seed", range(60))
 def test_agrees_with_python_sets(seed: int, table: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(union, "_TABLE", table)
+    monkeypatch.setattr(passes, "_TABLE", table)
     random = np.random.default_rng(seed)
     groups = int(random.integers(1, 6))
     count = int(random.integers(1, 25))

@@ -63,7 +63,7 @@ class ItemSideLayers(nn.ModuleList):
             table: [places, width], see `place_table`; what is added to an entry is the row of its `entry_place` less
                 that of its `entry_shared`.
             context_mask, word_mask, entry_token, entry_place, entry_shared, group_token, group_item, group_pass: see
-                `RunFormat.axes`.
+                `CrossJEM.run_axes`.
             query_bias: added to the logits of the items' tokens on the query's words.
         """
         of_context = torch.where(context_mask, 0.0, HIDDEN)

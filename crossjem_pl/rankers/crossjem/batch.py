@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +14,10 @@ from crossjem_pl.text import Ragged, TokenUnion, distinct_rows, length_runs, pla
 from crossjem_pl.text.passes import PassOrder
 from crossjem_pl.text.ragged import Ints
 
-__all__ = ["Passes", "RunFormat", "Steps", "UnionAttention", "UnionPositions", "deal", "first_places"]
+if TYPE_CHECKING:
+    from crossjem_pl.rankers.crossjem.model import CrossJEM
+
+__all__ = ["Passes", "Steps", "UnionAttention", "UnionPositions", "deal", "first_places", "runs"]
 
 UnionPositions = Literal["sequential", "item"]
 UnionAttention = Literal["full", "item"]
@@ -100,185 +102,117 @@ def deal(
     )
 
 
-@dataclass(frozen=True)
-class RunFormat:
-    """Which tensors a form of CROSS-JEM reads, and how they are padded.
+def runs(
+    ranker: CrossJEM, passes: Passes, spare: int, cost: int | None
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """The tensors of each run (see `CrossJEM.run_axes`) and the slots of its outputs, int64 [n].
 
     Args:
-        cls_id, sep_id, pad_id: token ids.
-        union_positions, union_attention, query_bias, item_side_layers, own_places: see `CrossJEM`.
-        segments: whether the encoder tells two segments apart.
-        most_tokens: no pass is padded beyond it; None for no limit.
-        steps: what sizes are padded to.
+        ranker: whose settings decide what the tensors are, and how they are padded.
+        passes: what to run.
+        spare: the slot of outputs that are padding.
+        cost: see `length_runs`; None for all passes in one run.
     """
+    union = token_union(passes.rows, passes.pass_of_row, len(passes.queries.lengths))
+    cuts = [] if cost is None else length_runs(passes.queries.lengths + union.tokens.lengths, cost)
+    parts = [passes.select(np.sort(cut)) for cut in cuts] if len(cuts) > 1 else [passes]
+    for part in parts:
+        if len(parts) > 1:
+            union = token_union(part.rows, part.pass_of_row, len(part.queries.lengths))
+        made = _tensors(ranker, part, union)
+        slots = _padded(part.slot_of_item, ranker.steps.items, spare)
+        yield {name: torch.from_numpy(made[name]) for name in ranker.run_axes}, torch.from_numpy(slots)
 
-    cls_id: int
-    sep_id: int
-    pad_id: int
-    union_positions: UnionPositions
-    union_attention: UnionAttention
-    query_bias: float
-    item_side_layers: int
-    own_places: bool
-    segments: bool
-    most_tokens: int | None
-    steps: Steps
 
-    @property
-    def axes(self) -> dict[str, tuple[str, ...]]:
-        """The names of the tensors of a run and of their axes, in the order of `runs`' dicts.
+def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, np.ndarray]:
+    """The arrays of a run by name."""
+    steps, queries, pass_of_row, hf = ranker.steps, passes.queries, passes.pass_of_row, ranker.tokenizer.hf
+    count = len(queries.lengths)
+    start = queries.lengths + 2  # where the union begins: after [CLS], the query and [SEP]
+    lengths = start + union.tokens.lengths
+    longest = int(lengths.max())
+    width = max(longest, min(_up(longest, steps.tokens), ranker.most_tokens or longest + steps.tokens))
+    shape = (_up(count, steps.passes), width)
+    columns = np.arange(width)[None, :]
+    ids = np.full(shape, hf.pad_token_id or 0, dtype=np.int64)
+    ids[:, 0] = hf.cls_token_id
+    ids[queries.row_of, queries.position_of + 1] = queries.values
+    ids[np.arange(count), start - 1] = hf.sep_token_id
+    ids[union.tokens.row_of, start[union.tokens.row_of] + union.tokens.position_of] = union.tokens.values
 
-        P passes of S tokens `[CLS] query [SEP] union`, Q of them `[CLS] query [SEP]`; R rows of distinct items with
-        T tokens; n items:
+    ends, starts = (_padded(x, steps.passes, 1)[:, None] for x in (lengths, start))  # padding: [CLS] alone
+    in_context = columns[:, : min(_up(int(start.max()), 4), width)]
+    offset = pass_of_row * width + start[pass_of_row]
+    members = union.members
+    own = Ragged(offset[members.row_of] + members.values, members.lengths)
+    made = {
+        "input_ids": ids,
+        "context_mask": in_context < starts,
+        "word_mask": (in_context > 0) & (in_context < starts - 1),
+        "item_pass": _padded(pass_of_row, steps.items, 0),
+        "item_of_output": _padded(passes.row_of_item, steps.items, 0),
+    }
+    if ranker.union_attention == "item":
+        made["attention_mask"] = _neighbours(shape, starts, own, ranker.query_bias)
+    else:
+        made["attention_mask"] = (columns < ends).astype(np.int64)
+    places = None
+    if ranker.union_positions == "item":
+        places = first_places(own.values, union.first, ids.size)
+        inside = np.where(columns < ends, places.reshape(shape) + 1, 0)
+        made["position_ids"] = np.where(columns < starts, columns, inside)
+    else:
+        made["segment_ids"] = ((columns >= starts) & (columns < ends)).astype(np.int64)
+    positions = union.first
+    if ranker.item_side_layers is not None:
+        token, positions = offset[passes.rows.row_of] + union.occurrence, passes.rows.position_of
+        entries = _entries(token, positions, places if ranker.own_places else None)
+        groups, own = _groups(passes.rows, pass_of_row, count, entries["group_token"], steps.groups)
+        made |= entries | groups
+        own = Ragged(own.values + shape[0] * in_context.shape[1], own.lengths)
+    # items as rows of their tokens
+    size = len(made["item_pass"]), _up(int(own.lengths.max()), 4)
+    at = own.row_of * size[1] + own.position_of
+    for name, values in (("item_rows", own.values), ("item_positions", positions)):
+        made[name] = np.zeros(size, dtype=np.int64)
+        made[name].reshape(-1)[at] = values
+    made["item_mask"] = np.arange(size[1]) < _padded(own.lengths, steps.items, 0)[:, None]
+    return made
 
-        - input_ids, segment_ids, position_ids: int64 [P, S].
-        - attention_mask: int64 [P, S], or with "item" attention float32 [P, S, S], what is added to the logits.
-        - context_mask, word_mask: bool [P, Q], which of the first Q tokens are [CLS], query or [SEP], and which
-          query.
-        - item_pass: int64 [R], item_mask: bool [R, T].
-        - item_rows: int64 [R, T], where the states of the item's tokens are: among all P * S, in ascending order
-          and each token once; with item-side layers among all P * Q + G * W, in the item's order.
-        - item_positions: int64 [R, T], the (first) place of each of these tokens in its item.
-        - item_of_output: int64 [n], the row of each item.
-        - entry_token: int64 [E], the states among all P * S that enter the item-side layers, entry_place and
-          entry_shared: int64 [E], the place of the token in the item, and that which it has in the union.
-        - group_token, group_item: int64 [G, W], items put into rows of W tokens: which entry each token is, and the
-          row (of R) of its item, -1 on padding; group_pass: int64 [G].
-        """
-        passes, context, items = (
-            ("passes", "pass_tokens"),
-            ("passes", "context_tokens"),
-            ("items", "item_tokens"),
-        )
-        found: dict[str, tuple[str, ...]] = {"input_ids": passes}
-        found["attention_mask"] = passes if self.union_attention == "full" else (*passes, "pass_tokens")
-        if self.segments and self.union_positions == "sequential":
-            found["segment_ids"] = passes
-        if self.union_positions == "item":
-            found["position_ids"] = passes
-        found |= {"context_mask": context, "word_mask": context, "item_pass": ("items",), "item_mask": items}
-        found |= {"item_rows": items, "item_positions": items, "item_of_output": ("outputs",)}
-        if self.item_side_layers:
-            found["entry_token"] = ("entries",)
-            if self.own_places:
-                found |= {"entry_place": ("entries",), "entry_shared": ("entries",)}
-            found |= dict.fromkeys(("group_token", "group_item"), ("groups", "group_tokens"))
-            found["group_pass"] = ("groups",)
-        return found
 
-    def runs(
-        self, passes: Passes, spare: int, cost: int | None
-    ) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        """The tensors of each run (see `axes`) and the slots of its outputs, int64 [n].
+def _neighbours(shape: tuple[int, int], starts: Ints, own: Ragged, query_bias: float) -> np.ndarray:
+    """What is added to the attention logits of joint passes, float32 [P, S, S]: row sees column.
 
-        Args:
-            passes: what to run.
-            spare: the slot of outputs that are padding.
-            cost: see `length_runs`; None for all passes in one run.
-        """
-        union = token_union(passes.rows, passes.pass_of_row, len(passes.queries.lengths))
-        cuts = []
-        if cost is not None:
-            cuts = length_runs(passes.queries.lengths + union.tokens.lengths, cost)
-        parts = [passes.select(np.sort(cut)) for cut in cuts] if len(cuts) > 1 else [passes]
-        for part in parts:
-            if len(parts) > 1:
-                union = token_union(part.rows, part.pass_of_row, len(part.queries.lengths))
-            made = self._tensors(part, union)
-            slots = _padded(part.slot_of_item, self.steps.items, spare)
-            yield {name: torch.from_numpy(made[name]) for name in self.axes}, torch.from_numpy(slots)
+    [CLS], the query and [SEP] see each other and nothing else, so that they do not depend on the items. A union
+    token sees them, the query's words with `query_bias` added, and the tokens that it shares an item with.
 
-    def _tensors(self, passes: Passes, union: TokenUnion) -> dict[str, np.ndarray]:
-        steps, queries, pass_of_row = self.steps, passes.queries, passes.pass_of_row
-        count = len(queries.lengths)
-        start = queries.lengths + 2  # where the union begins: after [CLS], the query and [SEP]
-        lengths = start + union.tokens.lengths
-        width = _up(int(lengths.max()), steps.tokens)
-        width = max(int(lengths.max()), min(width, self.most_tokens or width))
-        shape = (_up(count, steps.passes), width)
-        columns = np.arange(width)[None, :]
-        ids = np.full(shape, self.pad_id, dtype=np.int64)
-        ids[:, 0] = self.cls_id
-        ids[queries.row_of, queries.position_of + 1] = queries.values
-        ids[np.arange(count), start - 1] = self.sep_id
-        union_pass = union.tokens.row_of
-        ids[union_pass, start[union_pass] + union.tokens.position_of] = union.tokens.values
+    Args:
+        shape: P, S.
+        starts: int64 [P, 1], where the unions begin.
+        own: the flat places (of P * S) of the distinct tokens of each item.
+        query_bias: see above.
+    """
+    columns = np.arange(shape[1])[None, :]
+    of_query = columns < starts
+    words = of_query & (columns > 0) & (columns < starts - 1)
+    by_query = np.where(of_query, 0.0, HIDDEN).astype(np.float32)
+    by_union = np.where(words, np.float32(query_bias), by_query)
+    table = np.where(of_query[:, :, None], by_query[:, None, :], by_union[:, None, :])
+    partners = own.take(own.row_of)  # of each token of an item: all tokens of the item
+    seen = np.repeat(own.values, partners.lengths) * shape[1] + partners.values % shape[1]
+    table.reshape(-1)[seen] = 0.0
+    return table
 
-        ends, starts = (
-            _padded(x, steps.passes, 1)[:, None] for x in (lengths, start)
-        )  # padding: [CLS] alone
-        in_context = columns[:, : min(_up(int(start.max()), 4), width)]
-        offset = pass_of_row * width + start[pass_of_row]
-        pair_token = offset[union.pair_item] + union.pair_position
-        own = Ragged(pair_token, np.bincount(union.pair_item, minlength=len(pass_of_row)))
-        positions = Ragged(union.pair_first, own.lengths)
-        made = {
-            "input_ids": ids,
-            "attention_mask": (columns < ends).astype(np.int64),
-            "segment_ids": ((columns >= starts) & (columns < ends)).astype(np.int64),
-            "context_mask": in_context < starts,
-            "word_mask": (in_context > 0) & (in_context < starts - 1),
-            "item_pass": _padded(pass_of_row, steps.items, 0),
-            "item_of_output": _padded(passes.row_of_item, steps.items, 0),
-        }
-        places = None
-        if self.union_positions == "item":
-            places = first_places(pair_token, union.pair_first, ids.size)
-            made["position_ids"] = np.where(
-                columns < starts, columns, np.where(columns < ends, places.reshape(shape) + 1, 0)
-            )
-        if self.union_attention == "item":
-            made["attention_mask"] = self._neighbours(shape, starts, own)
-        if self.item_side_layers:
-            token = offset[passes.rows.row_of] + union.occurrence
-            entries, positions = self._entries(token, passes.rows, places)
-            groups, own = _groups(passes.rows, pass_of_row, count, entries, steps.groups)
-            made |= entries | groups
-            own = Ragged(own.values + shape[0] * in_context.shape[1], own.lengths)
-        rows = len(made["item_pass"])
-        made["item_mask"] = _table(np.ones_like(own.values), own.lengths, rows).astype(bool)
-        made["item_rows"] = _table(own.values, own.lengths, rows)
-        made["item_positions"] = _table(positions.values, own.lengths, rows)
-        return made
 
-    def _neighbours(self, shape: tuple[int, int], starts: Ints, own: Ragged) -> np.ndarray:
-        """What is added to the attention logits of joint passes, float32 [P, S, S]: row sees column.
-
-        [CLS], the query and [SEP] see each other and nothing else, so that they do not depend on the items. A union
-        token sees them, the query's words with `query_bias` added, and the tokens that it shares an item with.
-
-        Args:
-            shape: P, S.
-            starts: int64 [P, 1], where the unions begin.
-            own: the flat places (of P * S) of the distinct tokens of each item.
-        """
-        columns = np.arange(shape[1])[None, :]
-        of_query = columns < starts
-        words = of_query & (columns > 0) & (columns < starts - 1)
-        by_query = np.where(of_query, 0.0, HIDDEN).astype(np.float32)
-        by_union = np.where(words, np.float32(self.query_bias), by_query)
-        table = np.where(of_query[:, :, None], by_query[:, None, :], by_union[:, None, :])
-        # of each token of an item, its partners: all tokens of the item
-        partners = own.take(own.row_of)
-        table.reshape(-1)[np.repeat(own.values, partners.lengths) * shape[1] + partners.values % shape[1]] = (
-            0.0
-        )
-        return table
-
-    def _entries(
-        self, token: Ints, rows: Ragged, places: Ints | None
-    ) -> tuple[dict[str, np.ndarray], Ragged]:
-        """The states that enter the item-side layers: one for each token of a union, or, with places of the items'
-        own, for each place that the token has; `group_token` says for each token of `rows` which one it is."""
-        positions = Ragged(rows.position_of, rows.lengths)
-        span = int(positions.values.max()) + 1 if self.own_places else 1
-        keys = token * span + (positions.values if self.own_places else 0)
-        found, index = np.unique(keys, return_inverse=True)
-        made = {"entry_token": found // span, "group_token": index}
-        if self.own_places:
-            assert places is not None
-            made |= {"entry_place": found % span + 1, "entry_shared": places[made["entry_token"]] + 1}
-        return made, positions
+def _entries(token: Ints, positions: Ints, places: Ints | None) -> dict[str, np.ndarray]:
+    """The states that enter the item-side layers: one for each token of a union, or, with the `places` that these have
+    there, for each place that the token has in an item; `group_token` says for each item token which one it is."""
+    span = 1 if places is None else int(positions.max()) + 1
+    found, index = np.unique(token * span + (0 if places is None else positions), return_inverse=True)
+    made = {"entry_token": found // span, "group_token": index}
+    if places is not None:
+        made |= {"entry_place": found % span + 1, "entry_shared": places[made["entry_token"]] + 1}
+    return made
 
 
 def first_places(pair_token: Ints, pair_position: Ints, size: int) -> Ints:
@@ -295,7 +229,7 @@ def first_places(pair_token: Ints, pair_position: Ints, size: int) -> Ints:
 
 
 def _groups(
-    rows: Ragged, pass_of_row: Ints, passes: int, entries: dict[str, np.ndarray], step: int
+    rows: Ragged, pass_of_row: Ints, passes: int, entry_of_token: Ints, step: int
 ) -> tuple[dict[str, np.ndarray], Ragged]:
     """Items of one pass put into rows of W tokens, and where in the flattened [G, W] the tokens of each item are.
 
@@ -305,22 +239,28 @@ def _groups(
     lengths, of_pass = rows.lengths.tolist(), pass_of_row.tolist()
     begin = np.empty(len(lengths), dtype=np.int64)
     group_pass: list[int] = []
-    room: list[list[list[int]]] = [[[] for _ in range(width + 1)] for _ in range(passes)]
+    with_room: list[list[list[int]]] = [[[] for _ in range(width + 1)] for _ in range(passes)]
+    rooms = [0] * passes  # bit n: a group has room for n tokens
     for row in np.argsort(-rows.lengths, kind="stable").tolist():
-        length, own = lengths[row], room[of_pass[row]]
-        free = next((n for n in range(length, width) if own[n]), width)
-        if free < width:
-            group = own[free].pop()
+        length, number = lengths[row], of_pass[row]
+        groups = with_room[number]
+        if fitting := rooms[number] >> length:
+            free = length + (fitting & -fitting).bit_length() - 1
+            group = groups[free].pop()
+            if not groups[free]:
+                rooms[number] ^= 1 << free
         else:
-            group = len(group_pass)
-            group_pass.append(of_pass[row])
+            free, group = width, len(group_pass)
+            group_pass.append(number)
         begin[row] = group * width + width - free
-        own[free - length].append(group)
+        if free > length:
+            groups[free - length].append(group)
+            rooms[number] |= 1 << (free - length)
     places = Ragged(np.repeat(begin, rows.lengths) + rows.position_of, rows.lengths)
-    groups = _up(len(group_pass), step)
-    token, item = np.zeros(groups * width, dtype=np.int64), np.full(groups * width, -1)
-    token[places.values], item[places.values] = entries["group_token"], rows.row_of
-    made = {"group_token": token.reshape(groups, width), "group_item": item.reshape(groups, width)}
+    count = _up(len(group_pass), step)
+    token, item = np.zeros(count * width, dtype=np.int64), np.full(count * width, -1)
+    token[places.values], item[places.values] = entry_of_token, rows.row_of
+    made = {"group_token": token.reshape(count, width), "group_item": item.reshape(count, width)}
     return made | {"group_pass": _padded(np.array(group_pass), step, 0)}, places
 
 
@@ -331,11 +271,3 @@ def _up(number: int, step: int) -> int:
 def _padded(values: Ints, step: int, fill: int) -> Ints:
     """int64 [n rounded up to a multiple of `step`]."""
     return np.append(values, np.full(-len(values) % step, fill))
-
-
-def _table(values: Ints, lengths: Sequence[int] | Ints, rows: int) -> Ints:
-    """int64 [rows, longest rounded up to a multiple of 4]: rows of `lengths` values, filled up with 0."""
-    ragged = Ragged(values, np.asarray(lengths))
-    out = np.zeros((rows, _up(int(ragged.lengths.max()), 4)), dtype=np.int64)
-    out[ragged.row_of, ragged.position_of] = values
-    return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
 
@@ -17,13 +17,14 @@ from crossjem_pl.rankers.base import (
     Batch,
     Explanation,
     TokenContribution,
+    check_choice,
     init_arguments,
     item_mask,
     register,
 )
 from crossjem_pl.rankers.crossjem import heads
 from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, has_position_table, place_table
-from crossjem_pl.rankers.crossjem.batch import Passes, RunFormat, Steps, UnionAttention, UnionPositions, deal
+from crossjem_pl.rankers.crossjem.batch import Passes, Steps, UnionAttention, UnionPositions, deal, runs
 from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, QueryHead, ScoringHead, TokenStates
 from crossjem_pl.rankers.encoders import (
     EncoderOptions,
@@ -32,7 +33,7 @@ from crossjem_pl.rankers.encoders import (
     has_segments,
     load_encoder,
 )
-from crossjem_pl.rankers.neural import NeuralRanker
+from crossjem_pl.rankers.neural import NeuralRanker, check_positions
 from crossjem_pl.text import PassOrder, Ragged, leading_items
 from crossjem_pl.text.ragged import Ints
 
@@ -138,8 +139,7 @@ class CrossJEM(NeuralRanker):
         **options: Unpack[EncoderOptions],
     ) -> None:
         init_args = init_arguments(locals(), options)
-        if form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+        check_choice("form", form, FORMS)
         given = {field: init_args[field] for field in _Preset._fields if init_args[field] is not None}
         whole = FORMS[form]._replace(**given)
         if own_places is None and not (whole.item_side_layers and whole.union_positions == "item"):
@@ -187,12 +187,17 @@ class CrossJEM(NeuralRanker):
         return super().from_folder(folder, {**known, "head": head_class(**known["head"]["init_args"])})
 
     @property
+    def most_tokens(self) -> int | None:
+        """How many tokens the encoder's positions allow in a pass; None if they set no limit."""
+        available = getattr(self.encoder_config, "max_position_embeddings", None)
+        if available is None or self.union_positions != "sequential":
+            return None
+        return int(available) - first_position(self.encoder_config)
+
+    @property
     def union_limit(self) -> int | None:
         """The largest `max_union_tokens` that the encoder's positions allow; None if they set no limit."""
-        positions = self._positions
-        if positions is None or self.union_positions != "sequential":
-            return None
-        return positions - self.max_query_tokens - 2
+        return None if self.most_tokens is None else self.most_tokens - self.max_query_tokens - 2
 
     def with_limits(self, max_items_per_pass: int, max_union_tokens: int, pass_order: PassOrder) -> Self:
         """This ranker, with the same weights, that splits lists in another way.
@@ -233,15 +238,52 @@ class CrossJEM(NeuralRanker):
         cost = self.run_cost
         if cost is None and not self.training and next(self.parameters()).device.type == "cpu":
             cost = _RUN_COST * torch.get_num_threads()
-        runs, slots = zip(*self._format.runs(passes, mask.numel(), cost), strict=True)
-        return Batch(mask, items.truncated, queries.truncated, runs=list(runs), slots=torch.cat(slots))
+        made, slots = zip(*runs(self, passes, mask.numel(), cost), strict=True)
+        return Batch(mask, items.truncated, queries.truncated, runs=list(made), slots=torch.cat(slots))
 
     def pad_to_few_shapes(self) -> None:
         self.steps = Steps(4, 64, 64, 64)
 
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
-        return self._format.axes
+        """The names of the tensors of a run and of their axes.
+
+        P passes of S tokens `[CLS] query [SEP] union`, Q of them `[CLS] query [SEP]`; R rows of distinct items with
+        T tokens; n items:
+
+        - input_ids, segment_ids, position_ids: int64 [P, S].
+        - attention_mask: int64 [P, S], or with "item" attention float32 [P, S, S], what is added to the logits.
+        - context_mask, word_mask: bool [P, Q], which of the first Q tokens are [CLS], query or [SEP], and which
+          query.
+        - item_pass: int64 [R], item_mask: bool [R, T].
+        - item_rows: int64 [R, T], where the states of the item's tokens are: among all P * S, in ascending order
+          and each token once; with item-side layers among all P * Q + G * W, in the item's order.
+        - item_positions: int64 [R, T], the (first) place of each of these tokens in its item.
+        - item_of_output: int64 [n], the row of each item.
+        - entry_token: int64 [E], the states among all P * S that enter the item-side layers, entry_place and
+          entry_shared: int64 [E], the place of the token in the item, and that which it has in the union.
+        - group_token, group_item: int64 [G, W], items put into rows of W tokens: which entry each token is, and the
+          row (of R) of its item, -1 on padding; group_pass: int64 [G].
+        """
+        passes, context, items = (
+            ("passes", "pass_tokens"),
+            ("passes", "context_tokens"),
+            ("items", "item_tokens"),
+        )
+        axes: dict[str, tuple[str, ...]] = {"input_ids": passes}
+        axes["attention_mask"] = passes if self.union_attention == "full" else (*passes, "pass_tokens")
+        if self.union_positions == "item":
+            axes["position_ids"] = passes
+        elif self._segments:
+            axes["segment_ids"] = passes
+        axes |= {"context_mask": context, "word_mask": context, "item_pass": ("items",), "item_mask": items}
+        axes |= {"item_rows": items, "item_positions": items, "item_of_output": ("outputs",)}
+        if self.item_side_layers is not None:
+            entries = ("entry_token", "entry_place", "entry_shared") if self.own_places else ("entry_token",)
+            axes |= dict.fromkeys(entries, ("entries",))
+            axes |= dict.fromkeys(("group_token", "group_item"), ("groups", "group_tokens"))
+            axes["group_pass"] = ("groups",)
+        return axes
 
     def score_run(
         self,
@@ -263,7 +305,7 @@ class CrossJEM(NeuralRanker):
         group_item: Tensor | None = None,
         group_pass: Tensor | None = None,
     ) -> Tensor:
-        """Scores, float32 [n], from the tensors of `RunFormat.axes`."""
+        """Scores, float32 [n], from the tensors of `run_axes`."""
         seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
         context, states = hidden[:, : context_mask.shape[1]], hidden.flatten(0, 1)
@@ -284,122 +326,99 @@ class CrossJEM(NeuralRanker):
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         batch = self.collate([ranking_list]).to(next(self.encoder.parameters()).device)
-        tokens = self.encode_items([ranking_list]).tokens
+        seen: list[TokenStates] = []
+        hook = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            self(batch)
+        finally:
+            hook.remove()
+        hf, tokens = self.tokenizer.hf, self.encode_items([ranking_list]).tokens
         query = self.encode_queries([ranking_list]).tokens.values.tolist()
-        hf, seen = self.tokenizer.hf, []
-        convert = hf.convert_ids_to_tokens
-        context = convert([hf.cls_token_id, *query, hf.sep_token_id])
+        context = hf.convert_ids_to_tokens([hf.cls_token_id, *query, hf.sep_token_id])
         kinds = ["special", *["query"] * len(query), "special"]
-        found: dict[int, Explanation] = {}
-        begin = 0
-        for run in batch.runs:
-            handle = self.head.register_forward_hook(lambda head, inputs, output: seen.append(inputs[0]))
-            try:
-                self.score_run(**run)
-            finally:
-                handle.remove()
-            with _full_precision(batch.slots.device):
-                parts = self.head.contributions(seen.pop())
-            scores, of_items = parts.scores().tolist(), parts.items.tolist()
-            of_context = [[]] * len(scores) if parts.context is None else parts.context.tolist()
+        explained: dict[int, Explanation] = {}
+        slots = batch.slots.split([len(run["item_of_output"]) for run in batch.runs])
+        for run, states, places in zip(batch.runs, seen, slots, strict=True):
+            with _full_precision(states.context.device):
+                parts = self.head.contributions(states)
+            outside = (
+                states.context.new_zeros(len(states.item_pass), 0) if parts.context is None else parts.context
+            )
             bias = [] if parts.constant is None else [TokenContribution("", "bias", float(parts.constant))]
-            rows = run["item_of_output"].tolist()
-            for row, slot in zip(rows, batch.slots[begin : begin + len(rows)].tolist(), strict=True):
+            columns = [
+                part[run["item_of_output"]].tolist() for part in (parts.scores(), parts.items, outside)
+            ]
+            for slot, score, of_item, of_context in zip(places.tolist(), *columns, strict=True):
                 if slot == len(ranking_list):  # padding
                     continue
                 ids = tokens.row(slot).tolist()
-                pieces = convert(ids if self.item_side_layers is not None else sorted(set(ids)))
+                pieces = hf.convert_ids_to_tokens(
+                    ids if self.item_side_layers is not None else sorted(set(ids))
+                )
+                # values behind the last piece are padding, and a token of the context with 0 is not in the pool
                 made = [
-                    TokenContribution(*pair) for pair in _named(pieces, ["item"] * len(pieces), of_items[row])
+                    TokenContribution(piece, "item", x) for piece, x in zip(pieces, of_item, strict=False)
                 ]
-                outside = _named(context, kinds, of_context[row])
-                made += [TokenContribution(*pair) for pair in outside if pair[2]]  # 0: not in the pool
-                found[slot] = Explanation(ranking_list.items[slot], scores[row], (*made, *bias))
-            begin += len(rows)
-        return [found[i] for i in range(len(ranking_list))]
+                around = zip(context, kinds, of_context, strict=False)
+                made += [TokenContribution(piece, kind, x) for piece, kind, x in around if x]
+                explained[slot] = Explanation(ranking_list.items[slot], score, (*made, *bias))
+        return [explained[slot] for slot in range(len(ranking_list))]
 
     def _deal(self, queries: Ragged, items: Ragged, mask: Tensor) -> Passes:
         return deal(queries, items, mask, self.max_items_per_pass, self.max_union_tokens, self.pass_order)
 
-    @property
-    def _format(self) -> RunFormat:
-        hf = self.tokenizer.hf
-        return RunFormat(
-            hf.cls_token_id,
-            hf.sep_token_id,
-            hf.pad_token_id or 0,
-            self.union_positions,
-            self.union_attention,
-            self.query_bias,
-            self.init_args["item_side_layers"],
-            self.own_places,
-            self._segments,
-            self._positions if self.union_positions == "sequential" else None,
-            self.steps,
-        )
-
-    @property
-    def _positions(self) -> int | None:
-        """How many positions the encoder has; None if it sets no limit."""
-        available = getattr(self.encoder_config, "max_position_embeddings", None)
-        return None if available is None else int(available) - first_position(self.encoder_config)
-
     def _check(self, item_side_layers: int) -> None:
-        choices = {
-            "union_positions": UnionPositions,
-            "union_attention": UnionAttention,
-            "pass_order": PassOrder,
-        }
-        for field, allowed in choices.items():
-            if getattr(self, field) not in get_args(allowed):
-                raise ValueError(
-                    f"{field} must be one of {', '.join(get_args(allowed))}, got {getattr(self, field)!r}"
-                )
-        if self.max_items_per_pass < 1:
-            raise ValueError(f"max_items_per_pass must be at least 1, got {self.max_items_per_pass}")
-        if self.max_union_tokens < self.max_item_tokens:
-            raise ValueError(
-                f"max_union_tokens={self.max_union_tokens} cannot hold one item of "
-                f"max_item_tokens={self.max_item_tokens}"
-            )
-        if self.query_bias and self.union_attention != "item":
-            raise ValueError(f"query_bias={self.query_bias} needs union_attention='item'")
-        if self.own_places and not (item_side_layers and self.union_positions == "item"):
-            raise ValueError("own_places needs union_positions='item' and item-side layers")
-        if self.own_places and not has_position_table(self.encoder):
-            raise ValueError(
-                f"own_places needs an encoder with a table of positions, not {type(self.encoder).__name__}"
-            )
+        """Raises a ValueError for settings that contradict each other or the encoder."""
+        check_choice("union_positions", self.union_positions, get_args(UnionPositions))
+        check_choice("union_attention", self.union_attention, get_args(UnionAttention))
+        check_choice("pass_order", self.pass_order, get_args(PassOrder))
         config = self.encoder_config
         windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
         kernel = str(getattr(config, "_attn_implementation", None) or "eager")
-        if self.union_attention == "item" and (windows or kernel not in ("eager", "sdpa")):
-            raise ValueError(
-                f"union_attention='item' needs an encoder whose layers see the whole sequence, with eager or sdpa "
-                f"attention; {config.model_type} with {kernel} attention is not one"
-            )
-        needed = self.max_query_tokens + 2
+        joint = self.union_attention == "item"
+        for wrong, problem in (
+            (
+                self.max_items_per_pass < 1,
+                f"max_items_per_pass must be at least 1, got {self.max_items_per_pass}",
+            ),
+            (
+                self.max_union_tokens < self.max_item_tokens,
+                f"max_union_tokens={self.max_union_tokens} cannot hold one item of "
+                f"max_item_tokens={self.max_item_tokens}",
+            ),
+            (
+                self.query_bias and not joint,
+                f"query_bias={self.query_bias} needs union_attention='item'",
+            ),
+            (
+                self.own_places and not (item_side_layers and self.union_positions == "item"),
+                "own_places needs union_positions='item' and item-side layers",
+            ),
+            (
+                self.own_places and not has_position_table(self.encoder),
+                f"own_places needs an encoder with a table of positions, not {type(self.encoder).__name__}",
+            ),
+            (
+                joint and (windows or kernel not in ("eager", "sdpa")),
+                "union_attention='item' needs an encoder whose layers see the whole sequence, with eager or sdpa "
+                f"attention; {config.model_type} with {kernel} attention is not one",
+            ),
+        ):
+            if wrong:
+                raise ValueError(problem)
+        needed, limits = self.max_query_tokens + 2, f"max_query_tokens={self.max_query_tokens} + 2"
         if self.union_positions == "item":
             needed = max(needed, self.max_item_tokens + 1)
         else:
             needed += self.max_union_tokens
-        if self._positions is not None and needed > self._positions:
-            raise ValueError(
-                f"max_query_tokens={self.max_query_tokens} + 2 + max_union_tokens={self.max_union_tokens} "
-                f"need {needed} positions, the encoder has {self._positions}; lower a limit or use "
-                "union_positions='item'"
-            )
+            limits += f" + max_union_tokens={self.max_union_tokens}"
+        check_positions(config, needed, limits)
 
 
 def _full_precision(device: torch.device) -> Any:
     """Outside any autocast: heads compute in float32."""
     kind = device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
-
-def _named(pieces: Sequence[str], kinds: Sequence[str], values: Sequence[float]) -> Iterator[Any]:
-    """Piece, kind and value; values behind the last piece are padding."""
-    return zip(pieces, kinds, values, strict=False)
 
 
 def _renamed(module: nn.Module, state: dict[str, Tensor], *_: Any) -> None:
