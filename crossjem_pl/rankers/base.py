@@ -253,16 +253,14 @@ class Registry(Mapping[str, type[Ranker]]):
             import_module(_modules(_REGISTERED)[name])
         return self._imported[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._imported or name in _modules(_REGISTERED)
-
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*_modules(_REGISTERED), *self._imported}))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(list(iter(self)))
 
     def enter(self, cls: type[Ranker]) -> None:
+        """Enters a ranker under its name, which no ranker of another module may have."""
         known = self._imported.get(cls.name)
         module = known.__module__ if known else _modules(_REGISTERED).get(cls.name, cls.__module__)
         if module != cls.__module__:

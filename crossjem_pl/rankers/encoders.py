@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
@@ -37,7 +37,6 @@ __all__ = [
     "load_encoder",
     "load_tokenizer",
     "read_json",
-    "read_object",
     "read_weights",
     "require_safetensors",
     "resolve",
@@ -51,8 +50,7 @@ T5_FAMILIES = ("t5", "mt5", "umt5")
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 _verified: set[Path] = set()
-_ITEM_SIDE = re.compile(r"(?:item_side_layers|split_layers\.layers)\.(\d+)\.(.*)")
-
+_ITEM_SIDE = re.compile(r"(?:item_side_layers|split_layers\.layers)\.(\d+)\.")
 
 SAFE = {"trust_remote_code": False}
 """Keyword arguments of every `from_pretrained`: no folder asks to run its code."""
@@ -133,7 +131,7 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
     with _missing_model(name):
         path = folder / "tokenizer.json"
         for file in (path, path.with_name("tokenizer_config.json")):
-            read_object(file)
+            read_json(file)
         check_config(folder)  # transformers reads it for the class of the tokenizer
         with built_from(path) if folder.is_dir() else nullcontext():
             tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True, **SAFE)
@@ -259,24 +257,15 @@ def _load_encoder_part(model: Any, weights: Path) -> set[str]:
     if not prefixes:
         raise ValueError(f"{weights} holds no encoder like {type(base).__name__}")
     found = {key: stored[prefixes[0] + key] for key in wanted if prefixes[0] + key in stored}
-    found |= _item_side_layers(wanted, stored)
+    # the last layers, which a CROSS-JEM keeps apart from its encoder
+    apart = {match[1]: match[0] for key in stored if (match := _ITEM_SIDE.match(key))}
+    first = base.config.num_hidden_layers - len(apart)
+    for key in wanted.keys() - found.keys():
+        match = re.match(r".*\blayer\.(\d+)\.(.*)", key)
+        if match and (number := str(int(match[1]) - first)) in apart:
+            found[key] = stored[apart[number] + match[2]]
     base.load_state_dict(found, strict=False)
     return {key for key in wanted if key not in found}
-
-
-def _item_side_layers(wanted: Iterable[str], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The last layers of the encoder that a CROSS-JEM keeps apart from it, under their names in a whole encoder."""
-    own = {match[1] for key in stored if (match := _ITEM_SIDE.match(key))}
-    places = [match for key in wanted if (match := re.match(r"(.*\blayer)\.(\d+)\.", key))]
-    if not own or not places:
-        return {}
-    stack, last = places[0][1], max(int(match[2]) for match in places)
-    first = last + 1 - len(own)
-    out = {}
-    for key, value in stored.items():
-        if match := _ITEM_SIDE.match(key):
-            out[f"{stack}.{first + int(match[1])}.{match[2]}"] = value
-    return out
 
 
 def encode_tokens(
@@ -326,31 +315,22 @@ def _missing_model(name: str) -> Iterator[None]:
 # --- files that may be damaged, or written by strangers
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; an empty dict if there is none.
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The JSON object (or, as `kind` says, list) of a file; an empty one if there is no such file.
 
     Raises:
-        ValueError: if it is not JSON in UTF-8, naming file and line.
+        ValueError: if it is not JSON in UTF-8 of this kind, naming file and line.
     """
     if not path.exists():
-        return {}
+        return kind()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object of a file; empty if there is no such file.
-
-    Raises:
-        ValueError: if it is not JSON or no object, naming the file.
-    """
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    if not isinstance(content, kind):
+        raise ValueError(f"{path}: expected a JSON {kind.__name__}, got {type(content).__name__}")
     return content
 
 
@@ -369,7 +349,7 @@ def require_safetensors(folder: Path) -> None:
             f"{folder} has no model.safetensors. Pickled weights (pytorch_model.bin) are not loaded: convert "
             "them with transformers, from_pretrained(...) and save_pretrained(...), where you trust them"
         )
-    parts = read_object(index).get("weight_map", {})
+    parts = read_json(index).get("weight_map", {})
     for part in sorted({str(part) for part in parts.values()} if isinstance(parts, dict) else [".."]):
         inside(folder, part, index)
 
@@ -418,7 +398,7 @@ def check_config(folder: Path) -> None:
     attention is one of transformers' own functions, not a name to download.
     """
     path = folder / "config.json"
-    content = read_object(path)
+    content = read_json(path)
     for field, value in _implementations(content):
         if value is not None and value not in _IMPLEMENTATIONS:
             raise ValueError(f"{path}, field {field!r}: {str(value)[:80]!r} is none of the known ones")

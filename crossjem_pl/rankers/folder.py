@@ -21,7 +21,6 @@ from crossjem_pl.rankers.encoders import (
     first_position,
     load_config,
     read_json,
-    read_object,
     read_weights,
     resolve,
 )
@@ -118,7 +117,7 @@ def load_ranker(name: str) -> Ranker:
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
         raise ValueError(f"{folder} has no config.json, so it is not a model folder")
     path = folder / "config.json"
-    config = read_object(path)
+    config = read_json(path)
     if _KEY not in config:
         for cls in RANKERS.values():
             if issubclass(cls, PublicFolders) and cls.adopts(folder, config):
@@ -199,21 +198,18 @@ def length_limit(folder: Path, default: int = 512) -> int:
 
 def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
     """The class that the part `stored` of the config.json at `path` names."""
-    if not isinstance(stored, dict) or not isinstance(version := stored.get("format", 1), int):
-        raise ValueError(f"{path}: the {_KEY!r} part is not an object with a number as 'format'")
-    if version > _FORMAT:
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path}: the {_KEY!r} part is no object")
+    stored = {"format": 1, "class_path": "", **stored}
+    for field, kind in {"format": int, "ranker": str, "init_args": dict, "class_path": str}.items():
+        if not isinstance(stored.get(field), kind):
+            raise ValueError(f"{path}: the {_KEY!r} part has no {field!r} of type {kind.__name__}")
+    if stored["format"] > _FORMAT:
         raise ValueError(
-            f"{path} has format {version}, written by crossjem_pl {stored.get('version')}; version "
+            f"{path} has format {stored['format']}, written by crossjem_pl {stored.get('version')}; version "
             f"{crossjem_pl.__version__} reads formats up to {_FORMAT}: pip install --upgrade crossjem_pl"
         )
-    for field in ("ranker", "init_args"):
-        if field not in stored:
-            raise ValueError(f"{path}: the {_KEY!r} part has no {field!r}")
-        if not isinstance(stored[field], str if field == "ranker" else dict):
-            raise ValueError(f"{path}: the {_KEY!r} part has a {field!r} of another type")
-    if not isinstance(stored.get("class_path", ""), str):
-        raise ValueError(f"{path}: the {_KEY!r} part has a 'class_path' of another type")
-    if "class_path" not in stored:
+    if not stored["class_path"]:
         if stored["ranker"] not in RANKERS:
             raise ValueError(f"{path}: unknown ranker {stored['ranker']!r}; there are {', '.join(RANKERS)}")
         return RANKERS[stored["ranker"]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,42 +19,13 @@ from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer
 
 __all__ = ["TokenStore", "tokenizer_fingerprint"]
 
-_FORMAT = 2
-"""1, of version 0.1, had other hashes."""
+_FORMAT = 3
+"""1, of version 0.1, had other hashes; 2 no checksums. A store of another format is built again."""
 _DESCRIPTION = "store.json"
 _BLOCK = 8192
-_BUCKETS = 256
 _UNCUT = 2**62
-_RECORD = np.dtype(
-    [("hash", "<u8"), ("start", "<i8"), ("length", "<i8"), ("id_start", "<i8"), ("id_length", "<i8")]
-)
-
-Hashes = NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class _Description:
-    """The content of `store.json`.
-
-    Args:
-        tokenizer: fingerprint of the tokenizer.
-        max_tokens: see `TokenStore.build`.
-        items: how many.
-        truncated: how many of them have more than `max_tokens` tokens.
-        repeated: how often an id came again with the same tokens while the store was built.
-        tokens: values in `tokens.bin`.
-        dtype: their type, "<u2" or "<u4".
-        format: of this folder.
-    """
-
-    tokenizer: str
-    max_tokens: int
-    items: int
-    truncated: int
-    repeated: int
-    tokens: int
-    dtype: str
-    format: int = _FORMAT
+_PAGE = 1 << 16
+_FILES = ("hashes.bin", "offsets.bin", "tokens.bin")
 
 
 class TokenStore:
@@ -62,42 +33,38 @@ class TokenStore:
 
     An item is found by a 64-bit hash of its id in a sorted table; two ids of the same hash cannot be in one
     store (`build` says so). An id that is not in the store is taken for one that is with probability
-    items / 2^64. Nothing is loaded but the pages that are read, which processes share.
+    items / 2^64. Nothing is loaded but the pages that are read, which processes share; a page is checked when it is
+    first read.
 
     Files: `hashes.bin` uint64 [items], ascending; `offsets.bin` int64 [items + 1]; `tokens.bin` uint16 or
-    uint32; `store.json`. All little-endian.
+    uint32; `checksums.bin` uint32, the CRC-32 of every 64 KiB of these three, one file after the other;
+    `store.json` with a SHA-256 of itself and the checksums. All little-endian.
+
+    Attributes:
+        max_tokens: how many tokens of an item are kept.
+        truncated: how many items have more than `max_tokens` tokens.
+        repeated: how often an id came again, with the same tokens, while the store was built.
     """
 
-    def __init__(self, folder: Path, description: _Description) -> None:
-        self.folder = folder
-        self._description = description
-        self._hashes = self._map("hashes.bin", "<u8", description.items)
-        self._offsets = self._map("offsets.bin", "<i8", description.items + 1)
-        self._tokens = self._map("tokens.bin", description.dtype, description.tokens)
+    def __init__(self, folder: Path, about: dict[str, Any], checksums: NDArray[np.uint32]) -> None:
+        self.folder, self._tokenizer, self._items = folder, about["tokenizer"], about["items"]
+        self.max_tokens, self.truncated = about["max_tokens"], about["truncated"]
+        self.repeated = about["repeated"]
+        sizes = (("<u8", self._items), ("<i8", self._items + 1), (about["dtype"], about["tokens"]))
+        arrays = []
+        for name, (dtype, count) in zip(_FILES, sizes, strict=True):
+            arrays.append(_Array(folder / name, np.dtype(dtype), count, checksums))
+            checksums = checksums[arrays[-1].pages :]
+        self._hashes, self._offsets, self._tokens = arrays
 
     def __len__(self) -> int:
-        return self._description.items
+        return self._items
 
     def __contains__(self, item_id: str) -> bool:
         return bool(self._find([item_id])[1][0])
 
     def __reduce__(self) -> tuple[Callable[..., TokenStore], tuple[Path]]:
         return TokenStore.open, (self.folder,)
-
-    @property
-    def max_tokens(self) -> int:
-        """How many tokens of an item are kept."""
-        return self._description.max_tokens
-
-    @property
-    def truncated(self) -> int:
-        """How many items have more than `max_tokens` tokens."""
-        return self._description.truncated
-
-    @property
-    def repeated(self) -> int:
-        """How often an id came again, with the same tokens, while the store was built."""
-        return self._description.repeated
 
     @classmethod
     def build(
@@ -109,8 +76,8 @@ class TokenStore:
     ) -> TokenStore:
         """Writes a store; the folder appears when it is complete.
 
-        Items are read once, in blocks, and sorted in buckets on disk: memory grows by about 1 byte an item.
-        The scratch files, deleted at the end, take as much space as ids and tokens.
+        Items are read once, in blocks, and sorted by DuckDB, in at most 1 GB of memory. Its scratch files, deleted at
+        the end, take about twice as much space as ids and tokens.
 
         Args:
             folder: must not exist, or be empty.
@@ -133,7 +100,7 @@ class TokenStore:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
             done = Path(scratch) / "store"
             done.mkdir()
-            _Builder(Path(scratch), tokenizer, max_tokens).write(items, done)
+            _write(items, done, ShortTextTokenizer(tokenizer.hf, cache_size=0), max_tokens)
             done.replace(folder)
         return cls.open(folder)
 
@@ -151,11 +118,11 @@ class TokenStore:
             raise FileNotFoundError(
                 f"no token store in {folder}; write one with: crossjem tokens ITEMS --model MODEL --out {folder}"
             )
-        return cls(folder, _read_description(path))
+        return cls(folder, *_read_description(path))
 
     def check_tokenizer(self, tokenizer: ShortTextTokenizer) -> None:
         """Raises a ValueError if the store was built with another tokenizer."""
-        if tokenizer_fingerprint(tokenizer) != self._description.tokenizer:
+        if tokenizer_fingerprint(tokenizer) != self._tokenizer:
             raise ValueError(
                 f"{self.folder} was built with another tokenizer than the model's; build it again with: "
                 "crossjem tokens ITEMS --model MODEL --out FOLDER"
@@ -180,11 +147,11 @@ class TokenStore:
             unknown = np.flatnonzero(~found)
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
             raise ValueError(f"{self.folder} has no item {item_ids[unknown[0]]!r}{more}")
-        starts = self._offsets[place]
-        lengths = self._offsets[place + 1] - starts
+        starts = self._offsets.take(place)
+        lengths = self._offsets.take(place + 1) - starts
         skip = starts - (np.cumsum(lengths) - lengths)
         index = np.arange(int(lengths.sum())) + np.repeat(skip, lengths)
-        return Ragged(self._tokens[index].astype(np.int64), lengths)
+        return Ragged(self._tokens.take(index).astype(np.int64), lengths)
 
     def encode(self, item_ids: Sequence[str], max_tokens: int) -> Encoded:
         """Token ids of the items cut to `max_tokens`, as `ShortTextTokenizer.encode` gives them for the texts.
@@ -198,18 +165,42 @@ class TokenStore:
     def _find(self, item_ids: Sequence[str]) -> tuple[Ints, NDArray[np.bool_]]:
         """The row of each id, and whether it is in the store."""
         hashes = _hashes(item_ids)
-        place = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
-        return place, self._hashes[place] == hashes
+        place = np.minimum(np.searchsorted(self._hashes.values, hashes), len(self) - 1)
+        return place, self._hashes.take(place) == hashes
 
-    def _map(self, name: str, dtype: str, count: int) -> NDArray[Any]:
-        path = self.folder / name
+
+class _Array:
+    """A memory-mapped array whose pages are checked when `take` first reads them.
+
+    Args:
+        path: of the file.
+        dtype, count: of its values.
+        checksums: of its pages, and of more behind them.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], count: int, checksums: NDArray[np.uint32]) -> None:
         if not path.exists():
             raise ValueError(f"{path}: the file is missing")
-        expected = count * np.dtype(dtype).itemsize
+        expected = count * dtype.itemsize
         if path.stat().st_size != expected:
             raise ValueError(f"{path}: {path.stat().st_size} bytes, {_DESCRIPTION} says {expected}")
         # a plain array over the map: a memmap's own slicing costs more than what it reads here
-        return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+        self.values: NDArray[Any] = np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+        self.pages = -(-expected // _PAGE)
+        self._path, self._checksums = path, checksums
+        self._unread = np.ones(self.pages, dtype=bool)
+
+    def take(self, index: Ints) -> NDArray[Any]:
+        """The values at `index`; a ValueError that names the file if their page is not as it was written."""
+        page = index * self.values.itemsize // _PAGE
+        for number in np.unique(page[self._unread[page]]).tolist():
+            stored = memoryview(self.values).cast("B")[number * _PAGE : (number + 1) * _PAGE]
+            if zlib.crc32(stored) != self._checksums[number]:
+                raise ValueError(
+                    f"{self._path} is damaged between bytes {number * _PAGE} and {(number + 1) * _PAGE}"
+                )
+            self._unread[number] = False
+        return self.values[index]
 
 
 def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:
@@ -221,145 +212,110 @@ def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:
     return content_sha256(json.dumps(parts, sort_keys=True))
 
 
-class _Builder:
-    """Writes the files of a store.
+def _write(
+    items: Iterable[tuple[str, str]], folder: Path, tokenizer: ShortTextTokenizer, max_tokens: int
+) -> None:
+    """Writes the files of a store; scratch files go beside the folder."""
+    import duckdb
+    import pyarrow as pa
 
-    The items' records go to one of `_BUCKETS` files each by the leading bits of their hash; sorted one after
-    the other these give the whole table sorted.
-    """
-
-    def __init__(self, scratch: Path, tokenizer: ShortTextTokenizer, max_tokens: int) -> None:
-        self.scratch, self.max_tokens = scratch, max_tokens
-        self.tokenizer = ShortTextTokenizer(tokenizer.hf, cache_size=0)
-        self.fingerprint = tokenizer_fingerprint(tokenizer)
-        self.dtype = "<u2" if max(tokenizer.hf.get_vocab().values()) < 1 << 16 else "<u4"
-        self.repeated = self.truncated = 0
-
-    def write(self, items: Iterable[tuple[str, str]], folder: Path) -> None:
-        (self.scratch / "buckets").mkdir()
-        self._spool(items)
-        count = total = 0
+    about = {"tokenizer": tokenizer_fingerprint(tokenizer), "max_tokens": max_tokens, "format": _FORMAT}
+    about["dtype"] = "<u2" if max(tokenizer.hf.get_vocab().values()) < 1 << 16 else "<u4"
+    each = np.dtype(about["dtype"]).itemsize
+    rest, before, offset, count, truncated = iter(items), 0, 0, 0, 0
+    limits = {"memory_limit": "1GB", "threads": 2, "preserve_insertion_order": False}
+    with duckdb.connect(f"{folder.parent}/items.duckdb", config=limits) as table:
+        table.execute("CREATE TABLE items (hash UBIGINT, id BLOB, tokens BLOB)")
+        while block := list(islice(rest, _BLOCK)):
+            _check(block, before)
+            before += len(block)
+            rows, _ = _encode(tokenizer, block).cut(max_tokens + 1)
+            flat = rows.values.astype(about["dtype"]).tobytes()
+            ends = (each * np.cumsum(rows.lengths)).tolist()
+            tokens = [flat[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+            ids = [item_id for item_id, _ in block]
+            columns = {"hash": _hashes(ids), "id": [item_id.encode() for item_id in ids], "tokens": tokens}
+            table.register("held", pa.table(columns))
+            table.execute("INSERT INTO items SELECT * FROM held")
+        found = table.execute("SELECT * FROM items ORDER BY hash")
+        last: tuple[int, bytes, bytes] = (-1, b"", b"")
         with (
-            (folder / "hashes.bin").open("wb") as hashes,
-            (folder / "offsets.bin").open("wb") as offsets,
-            (folder / "tokens.bin").open("wb") as tokens,
+            (folder / _FILES[0]).open("wb") as hashes,
+            (folder / _FILES[1]).open("wb") as offsets,
+            (folder / _FILES[2]).open("wb") as values,
         ):
             offsets.write(np.zeros(1, dtype="<i8").tobytes())
-            for records in self._sorted_buckets():
-                hashes.write(records["hash"].tobytes())
-                for values, lengths in self._rows(records):
-                    tokens.write(values.tobytes())
-                    offsets.write((total + np.cumsum(lengths)).astype("<i8").tobytes())
-                    total += len(values)
-                    self.truncated += int(np.count_nonzero(lengths > self.max_tokens))
-                count += len(records)
-        if not count:
-            raise ValueError("there are no items to store")
-        found = _Description(
-            tokenizer=self.fingerprint,
-            max_tokens=self.max_tokens,
-            items=count,
-            truncated=self.truncated,
-            repeated=self.repeated,
-            tokens=total,
-            dtype=self.dtype,
-        )
-        text = json.dumps(asdict(found), indent=2)
-        (folder / _DESCRIPTION).write_text(text + "\n", encoding="utf-8")
-
-    def _spool(self, items: Iterable[tuple[str, str]]) -> None:
-        """Tokenises the items: tokens and ids to one file each, records to their buckets."""
-        rest, before, token_start, id_start = iter(items), 0, 0, 0
-        with (self.scratch / "tokens").open("wb") as tokens, (self.scratch / "ids").open("wb") as ids:
-            while block := list(islice(rest, _BLOCK)):
-                self._check(block, before)
-                before += len(block)
-                rows, _ = self._encode(block).cut(self.max_tokens + 1)
-                names = [name.encode() for name, _ in block]
-                records = np.empty(len(block), dtype=_RECORD)
-                records["hash"] = _hashes([name for name, _ in block])
-                records["start"], records["length"] = token_start + rows.starts, rows.lengths
-                sizes = np.fromiter(map(len, names), dtype=np.int64, count=len(names))
-                records["id_start"], records["id_length"] = id_start + np.cumsum(sizes) - sizes, sizes
-                tokens.write(rows.values.astype(self.dtype).tobytes())
-                ids.write(b"".join(names))
-                token_start += len(rows.values)
-                id_start += int(sizes.sum())
-                self._deal(records)
-
-    def _deal(self, records: NDArray[Any]) -> None:
-        """Appends each record to its bucket."""
-        bucket = (records["hash"] // np.uint64(2**64 // _BUCKETS)).astype(np.int64)
-        order = np.argsort(bucket, kind="stable")
-        bounds = np.cumsum(np.bincount(bucket, minlength=_BUCKETS))[:-1]
-        for number, part in enumerate(np.split(records[order], bounds)):
-            if len(part):
-                with (self.scratch / "buckets" / f"{number:03d}").open("ab") as file:
-                    file.write(part.tobytes())
-
-    def _encode(self, block: Sequence[tuple[str, str]]) -> Ragged:
-        try:
-            return self.tokenizer.encode([text for _, text in block], _UNCUT).tokens
-        except ValueError:
-            for name, text in block:
-                try:
-                    self.tokenizer.encode([text], _UNCUT)
-                except ValueError as error:
-                    raise ValueError(f"item {name!r}: {error}") from None
-            raise
-
-    def _sorted_buckets(self) -> Iterator[NDArray[Any]]:
-        """The records by hash, each id once."""
-        for path in sorted((self.scratch / "buckets").iterdir()):
-            records = np.fromfile(path, dtype=_RECORD)
-            records = records[np.argsort(records["hash"], kind="stable")]
-            again = np.zeros(len(records), dtype=bool)
-            again[1:] = records["hash"][1:] == records["hash"][:-1]
-            for i in np.flatnonzero(again):
-                self._check_repeat(records[i - 1], records[i])
-            self.repeated += int(again.sum())
-            yield records[~again]
-
-    def _rows(self, records: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Ints]]:
-        """Tokens and lengths of the records, a block at a time."""
-        tokens = np.memmap(self.scratch / "tokens", dtype=self.dtype, mode="r")
-        for first in range(0, len(records), _BLOCK):
-            part = records[first : first + _BLOCK]
-            lengths = part["length"]
-            skip = part["start"] - (np.cumsum(lengths) - lengths)
-            yield tokens[np.arange(int(lengths.sum())) + np.repeat(skip, lengths)], lengths
-
-    def _check_repeat(self, one: np.void, other: np.void) -> None:
-        """Raises a ValueError unless two records of one hash are the same item."""
-        with (self.scratch / "ids").open("rb") as file:
-            first, second = (_read(file, r["id_start"], r["id_length"]).decode() for r in (one, other))
-        if first != second:
-            raise ValueError(
-                f"the ids {first!r} and {second!r} have the same 64-bit hash and cannot be in one store; "
-                "rename one of them"
-            )
-        size = np.dtype(self.dtype).itemsize
-        with (self.scratch / "tokens").open("rb") as file:
-            tokens = [_read(file, size * r["start"], size * r["length"]) for r in (one, other)]
-        if tokens[0] != tokens[1]:
-            raise ValueError(f"item {first!r} comes with two different texts")
-
-    @staticmethod
-    def _check(block: Sequence[tuple[str, str]], before: int) -> None:
-        for i, pair in enumerate(block):
-            for field, value in zip(("id", "text"), pair, strict=True):
-                if not isinstance(value, str) or not value.strip():
-                    raise ValueError(
-                        f"item {before + i + 1}, {field}: expected a non-empty string, got {value!r}"
-                    )
+            while sorted_rows := found.fetchmany(_BLOCK):
+                kept = []
+                for row in sorted_rows:
+                    if row[0] != last[0]:
+                        kept.append(row)
+                    elif row != last:
+                        raise _clash(last, row)
+                    last = row
+                hashes.write(np.array([row[0] for row in kept], dtype="<u8").tobytes())
+                values.write(b"".join(row[2] for row in kept))
+                lengths = np.array([len(row[2]) // each for row in kept], dtype=np.int64)
+                offsets.write((offset + np.cumsum(lengths)).astype("<i8").tobytes())
+                offset += int(lengths.sum())
+                count += len(kept)
+                truncated += int(np.count_nonzero(lengths > max_tokens))
+    if not count:
+        raise ValueError("there are no items to store")
+    about |= {"items": count, "truncated": truncated, "repeated": before - count, "tokens": offset}
+    checksums = b"".join(_checksums(folder / name) for name in _FILES)
+    (folder / "checksums.bin").write_bytes(checksums)
+    text = json.dumps({**about, "sha256": _digest(about, checksums)}, indent=2)
+    (folder / _DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
 
-def _read(file: Any, start: np.int64, length: np.int64) -> bytes:
-    file.seek(int(start))
-    return file.read(int(length))
+def _checksums(path: Path) -> bytes:
+    """The CRC-32 of every page of a file."""
+    with path.open("rb") as file:
+        sums = [zlib.crc32(page) for page in iter(lambda: file.read(_PAGE), b"")]
+    return np.array(sums, dtype="<u4").tobytes()
 
 
-def _hashes(item_ids: Sequence[str]) -> Hashes:
+def _digest(about: dict[str, Any], checksums: bytes) -> str:
+    """SHA-256 of the description and the checksums."""
+    return content_sha256(json.dumps([about, checksums.hex()], sort_keys=True))
+
+
+def _encode(tokenizer: ShortTextTokenizer, block: Sequence[tuple[str, str]]) -> Ragged:
+    """Token ids of the texts; the id of an item whose text has none is named."""
+    try:
+        return tokenizer.encode([text for _, text in block], _UNCUT).tokens
+    except ValueError:
+        for name, text in block:
+            try:
+                tokenizer.encode([text], _UNCUT)
+            except ValueError as error:
+                raise ValueError(f"item {name!r}: {error}") from None
+        raise
+
+
+def _clash(one: tuple[int, bytes, bytes], other: tuple[int, bytes, bytes]) -> ValueError:
+    """What is wrong with two different items of one hash."""
+    first, second = one[1].decode(), other[1].decode()
+    if first == second:
+        return ValueError(f"item {first!r} comes with two different texts")
+    first, second = sorted((first, second))
+    return ValueError(
+        f"the ids {first!r} and {second!r} have the same 64-bit hash and cannot be in one store; rename one of them"
+    )
+
+
+def _check(block: Sequence[tuple[str, str]], before: int) -> None:
+    """Raises a ValueError that names an item without an id or a text."""
+    for i, pair in enumerate(block):
+        for field, value in zip(("id", "text"), pair, strict=True):
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(
+                    f"item {before + i + 1}, {field}: expected a non-empty string, got {value!r}"
+                )
+
+
+def _hashes(item_ids: Sequence[str]) -> NDArray[np.uint64]:
     """The `text_key` of each id, uint64 [ids]."""
     strange = next((i for i, name in enumerate(item_ids) if not isinstance(name, str)), None)
     if strange is not None:
@@ -367,18 +323,19 @@ def _hashes(item_ids: Sequence[str]) -> Hashes:
     return text_keys(item_ids).view(np.uint64)
 
 
-def _read_description(path: Path) -> _Description:
+def _read_description(path: Path) -> tuple[dict[str, Any], NDArray[np.uint32]]:
+    """The content of `store.json`, and the checksums."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
         raise ValueError(f"{path}: not the description of a token store of this version; build it again")
-    kinds = {"tokenizer": str, "dtype": str}
-    for field in fields(_Description):
-        value = content.get(field.name)
-        if type(value) is not kinds.get(field.name, int) or (
-            field.name == "dtype" and value not in ("<u2", "<u4")
-        ):
-            raise ValueError(f"{path}, field {field.name!r}: {value!r} is not what belongs there")
-    return _Description(**{field.name: content[field.name] for field in fields(_Description)})
+    checksums = path.with_name("checksums.bin")
+    if not checksums.exists():
+        raise ValueError(f"{checksums}: the file is missing")
+    if about.pop("sha256", None) != _digest(about, checksums.read_bytes()):
+        raise ValueError(
+            f"{path} or {checksums.name} is damaged: they do not have the SHA-256 in {path.name}"
+        )
+    return about, np.fromfile(checksums, dtype="<u4")

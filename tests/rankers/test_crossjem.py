@@ -40,12 +40,8 @@ def batched_scores(ranker: CrossJEM, lists: list[RankingList], batch_size: int =
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "union", [{}, ITEM, {"union_attention": "item"}, {"union_positions": "item"}], ids=lambda x: ",".join(x)
-)
-@pytest.mark.parametrize(
-    ("positions", "pool_cls", "count"), [(False, False, 200), (True, False, 60), (True, True, 60)]
-)
+@pytest.mark.parametrize("union", [{}, ITEM], ids=["paper", "item"])
+@pytest.mark.parametrize(("positions", "pool_cls", "count"), [(False, False, 100), (True, True, 40)])
 def test_equals_algorithms_1_and_2(
     tiny_bert: str, union: dict[str, Any], positions: bool, pool_cls: bool, count: int
 ) -> None:
@@ -73,17 +69,6 @@ def test_every_decision_shows_in_the_scores(tiny_bert: str) -> None:
     ]
     for variant in variants:
         assert (variant - expected).abs().max() > 1e-3
-
-
-def test_the_bias_is_optional_and_moves_all_scores_alike(tiny_bert: str) -> None:
-    one = random_lists(1, seed=8)[0]
-    with_bias, without = build(tiny_bert), build(tiny_bert, LinearHead(bias=False))
-    with torch.no_grad():
-        without.encoder.load_state_dict(with_bias.encoder.state_dict())
-        classifier(without).weight.copy_(classifier(with_bias).weight)
-        classifier(with_bias).bias.fill_(0.75)
-    difference = batched_scores(with_bias, [one])[0] - batched_scores(without, [one])[0]
-    torch.testing.assert_close(difference, torch.full((len(one),), 0.75), **TOLERANCE)
 
 
 # --- the batch ---------------------------------------------------------------------------------------------
@@ -219,10 +204,10 @@ def test_one_pass_items_is_what_fits_one_pass(tiny_bert: str) -> None:
 @pytest.mark.parametrize("form", ["paper", "best"])
 def test_the_whole_network_compiles_to_one_graph(tiny_bert: str, form: str) -> None:
     ranker = build(tiny_bert, form=form)
-    compiled = torch.compile(ranker.score_run, fullgraph=True, dynamic=True, backend="aot_eager")
-    for lists in (random_lists(3, seed=1), random_lists(5, seed=2)):
-        for run in ranker.collate(lists).runs:
-            torch.testing.assert_close(compiled(**run), ranker.score_run(**run), **TOLERANCE)
+    compiled = torch.compile(ranker.score_run, fullgraph=True, backend="eager")
+    (run,) = ranker.train().collate(random_lists(3, seed=1)).runs
+    ranker.eval()
+    torch.testing.assert_close(compiled(**run), ranker.score_run(**run), **TOLERANCE)
 
 
 # --- forms -------------------------------------------------------------------------------------------------
@@ -280,20 +265,6 @@ def test_roberta_has_fewer_positions_than_its_table(tmp_path: Path) -> None:
     batch = ranker.collate([RankingList.from_texts("red shoes for kids a 2", items)])
     assert batch.runs[0]["input_ids"].shape == (1, 95), "no padding beyond the positions"
     assert torch.isfinite(ranker(batch)).all()
-
-
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
-@pytest.mark.parametrize("attention", ["full", "item"])
-def test_eager_and_sdpa_attention_agree(family: str, attention: str, tmp_path: Path) -> None:
-    if (family, attention) == ("modernbert", "item"):
-        return
-    folder = encoder_families.write(tmp_path / family, family)
-    lists = random_lists(10, seed=13)
-    options = {"max_union_tokens": 80, "union_attention": attention}
-    eager = build(folder, QueryHead(), attn_implementation="eager", **options)
-    sdpa = build(folder, QueryHead(), attn_implementation="sdpa", **options)
-    for a, b in zip(batched_scores(eager, lists), batched_scores(sdpa, lists), strict=True):
-        torch.testing.assert_close(a, b, **TOLERANCE)
 
 
 @torch.no_grad()
@@ -356,16 +327,3 @@ def test_another_ranker_starts_from_an_encoder_with_item_side_layers(family: str
 def test_limits_that_contradict_are_named(tiny_bert: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CrossJEM(tiny_bert, **{**LIMITS, **options})
-
-
-def test_an_unknown_head_in_a_folder_is_named(tiny_bert: str, tmp_path: Path) -> None:
-    save_ranker(build(tiny_bert), tmp_path)
-    config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace('"LinearHead"', '"Tensor"'))
-    with pytest.raises(ValueError, match="unknown scoring head 'Tensor'"):
-        load_ranker(str(tmp_path))
-
-
-def test_collate_needs_a_list(tiny_bert: str) -> None:
-    with pytest.raises(ValueError, match="collate needs at least one list"):
-        build(tiny_bert).collate([])

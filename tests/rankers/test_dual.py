@@ -11,18 +11,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from crossjem_pl import losses
 from crossjem_pl.lists import RankingList
-from crossjem_pl.losses import InBatchInfoNCE, InfoNCE
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, Side
 from crossjem_pl.rankers.dual.vectors import TextRows
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
-from tests.conftest import root
 from tests.rankers import public_models
 from tests.rankers.cases import CASES, LIMITS
 
@@ -211,36 +207,6 @@ def test_the_cache_is_for_inference_with_the_weights_it_was_made_of(
     torch.testing.assert_close(score(ranker, lists), fresh, rtol=1e-2, atol=1e-2)
 
 
-def test_a_text_without_tokens_is_named_behind_a_prompt(tiny_bert: str) -> None:
-    ranker = DPR(tiny_bert, query_prompt="find: ", item_prompt="shop: ")
-    blank = "\u200b\u200d"
-    with pytest.raises(ValueError, match=r"'q8'.*'query'.*no tokens"):
-        ranker.collate([RankingList.from_texts("shoes", ["a"]), RankingList.from_texts(blank, ["a"], "q8")])
-    with pytest.raises(ValueError, match=r"'q9'.*'items'.*no tokens"):
-        ranker.collate([RankingList.from_texts("shoes", ["a", blank], "q9")])
-
-
-def test_dpr_towers_start_equal_and_part(tiny_bert: str, lists: list[RankingList]) -> None:
-    ranker = DPR(tiny_bert, projections=[{"size": 8}], dropout=0.0)
-    query_tower = ranker.query_tower
-    assert query_tower is not None
-    before = [
-        (a.clone(), b.clone())
-        for a, b in zip(query_tower.parameters(), ranker.item_tower.parameters(), strict=True)
-    ]
-    assert all(torch.equal(a, b) for a, b in before)
-    optimizer = torch.optim.SGD(ranker.parameters(), lr=0.1)
-    ranker(ranker.collate(lists[:1]))[0, 0].backward()
-    optimizer.step()
-    after = zip(query_tower.projections.parameters(), ranker.item_tower.projections.parameters(), strict=True)
-    assert not any(torch.equal(a, b) for a, b in after)
-    shared = DPR(tiny_bert, shared=True)
-    assert len(shared.encoders()) == 1
-    assert sum(p.numel() for p in shared.parameters()) * 2 == sum(
-        p.numel() for p in DPR(tiny_bert).parameters()
-    )
-
-
 def test_coral_frozen_query_tower(tiny_bert: str, lists: list[RankingList]) -> None:
     ranker = CoRALRanker(tiny_bert, freeze_query=True, query_projection=False, dropout=0.5).train()
     assert not ranker.query_tower.encoder.training
@@ -278,25 +244,3 @@ def test_coral_encoders_of_one_family_start_together(tiny_bert: str, lists: list
     first, second = (tower.projections[0].linear.weight for tower in (narrow.query_tower, narrow.item_tower))  # type: ignore[union-attr]
     assert torch.equal(first, second)  # type: ignore[arg-type]
     assert first is not second
-
-
-def test_in_batch_loss_of_one_list_is_info_nce_of_its_scores(tiny_bert: str) -> None:
-    ranker = DPR(tiny_bert, dropout=0.0)
-    one = RankingList("q", "red shoes", ("a", "b", "c"), ("shoes", "boots", "phone"), (0.0, 1.0, 0.0))
-    batch = ranker.collate([one])
-    labels = torch.tensor([one.labels])
-    loss = InBatchInfoNCE()(
-        *ranker.vectors(batch), labels, batch.item_mask, batch.item_keys, batch.query_keys
-    )
-    torch.testing.assert_close(loss, InfoNCE()(ranker(batch), labels, batch.item_mask))
-    loss.backward()
-    assert all(p.grad is not None for p in ranker.parameters())
-
-
-@pytest.mark.parametrize("name", ["ance", "colbert", "coral", "dpr", "instructor", "twinbert"])
-def test_the_loss_of_the_overlay_fits_the_ranker(name: str) -> None:
-    model = yaml.safe_load((root() / "experiments" / "rankers" / f"{name}.yaml").read_text())["model"]
-    assert model["ranker"]["class_path"] == f"crossjem_pl.rankers.{RANKERS[name].__name__}"
-    loss = getattr(losses, model["loss"]["class_path"].rpartition(".")[2])
-    assert issubclass(loss, losses.RankingLoss) or issubclass(RANKERS[name], DualRanker)
-    assert model["targets"] == ("scores" if name in ("coral", "twinbert") else "labels")

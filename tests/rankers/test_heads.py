@@ -128,17 +128,6 @@ def test_gradients_do_not_change_the_scores(tiny_bert: str, layers: str) -> None
     assert all(p.grad is not None for p in ranker.item_side_layers.parameters() if p.requires_grad)
 
 
-@torch.no_grad()
-def test_items_that_share_no_token_do_not_feel_the_item_side_layers(tiny_bert: str) -> None:
-    whole, apart = (build(tiny_bert, "query", "union", **ITEM, item_side_layers=k) for k in (0, 1))
-    alone = RankingList.from_texts("cat", ["red shoe", "blue boots", "dog"])
-    shared = RankingList.from_texts("cat", ["red shoe", "blue shoe", "dog"])
-    torch.testing.assert_close(whole(whole.collate([alone])), apart(apart.collate([alone])), **TOLERANCE)
-    difference = (whole(whole.collate([shared])) - apart(apart.collate([shared])))[0].abs()
-    assert difference[:2].min() > 1e-4
-    assert difference[2] < 1e-5
-
-
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("head", HEADS)
 def test_contributions_sum_to_the_scores(tiny_bert: str, head: str, layers: str) -> None:
@@ -205,13 +194,3 @@ def test_bfloat16_autocast_gives_float32_scores_near_full_precision(
     assert low.dtype == torch.float32
     assert not torch.equal(low, full), "autocast did run"
     torch.testing.assert_close(low, full, rtol=0.02, atol=0.05)
-
-
-def test_query_head_scale_starts_where_it_is_told_and_learns(tiny_bert: str) -> None:
-    ranker = build(tiny_bert, "query")
-    assert isinstance(ranker.head, QueryHead)
-    assert ranker.head.scale.item() == 3.0
-    scores = ranker(ranker.collate(random_lists(2, seed=0)))
-    assert scores.abs().max() <= 3.0
-    scores.sum().backward()
-    torch.testing.assert_close(ranker.head.scale.grad, scores.detach().sum() / 3.0, rtol=1e-4, atol=1e-4)

@@ -258,9 +258,3 @@ def test_older_pooling_flags_are_read(tmp_path: Path) -> None:
     assert isinstance(ranker, DPR)
     assert ranker.item_tower.pooling == "cls"
     torch.testing.assert_close(ours(ranker), before)
-
-
-def test_prompts_of_pylate_are_refused(tmp_path: Path) -> None:
-    folder = public_models.write_pylate(tmp_path / "pylate", prompts={"query": "find: "})
-    with pytest.raises(ValueError, match="prompts"):
-        load_ranker(str(folder))

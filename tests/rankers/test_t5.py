@@ -91,14 +91,3 @@ def test_kept_layers_are_evenly_spaced(t5: str) -> None:
             for name, weight in block.state_dict().items():
                 torch.testing.assert_close(weight, source.state_dict()[name])
     assert (some.encoder_config.num_layers, some.encoder_config.num_decoder_layers) == (2, 2)
-
-
-def test_dropout_acts_in_training_only_and_can_be_switched_off(t5: str) -> None:
-    torch.manual_seed(0)
-    batch_of = example_lists(2)
-    ranker = RankT5(t5, dropout=0.3, **LIMITS)
-    batch = ranker.collate(batch_of)
-    assert not torch.equal(ranker.train()(batch), ranker(batch))
-    assert torch.equal(ranker.eval()(batch), ranker(batch))
-    without = RankT5(t5, dropout=0.0, **LIMITS).train()
-    assert torch.equal(without(batch), without(batch))

@@ -30,17 +30,6 @@ def test_agrees_with_plain_lists(seed: int) -> None:
     assert packed.padded(-1).tolist() == [row + [-1] * (longest - len(row)) for row in rows]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_slices_hold_the_rows_between(seed: int) -> None:
-    rows = random_rows(seed)
-    packed = ragged(rows)
-    for start in range(len(rows)):
-        for stop in range(start, len(rows) + 3):
-            part = packed.slice(start, stop)
-            assert [part.row(i).tolist() for i in range(len(part.lengths))] == rows[start:stop]
-            assert np.shares_memory(part.values, packed.values) or not len(part.values)
-
-
 def test_no_rows() -> None:
     packed = ragged([])
     assert packed.values.dtype == np.int64

@@ -41,13 +41,6 @@ def test_ids_are_those_of_each_text_alone(cache_size: int) -> None:
         assert len(tokenizer._cache) <= cache_size
 
 
-def test_the_oldest_texts_leave_the_cache_first() -> None:
-    tokenizer = ShortTextTokenizer(tiny_models.tokenizer(), 3)
-    for text in ("red", "blue", "green", "lamp"):
-        tokenizer.encode([text], 9)
-    assert list(tokenizer._cache) == ["blue", "green", "lamp"]
-
-
 @pytest.mark.parametrize("limit", [1, 3, 5, 8])
 def test_cut_texts_are_counted_and_the_cache_keeps_them_whole(limit: int) -> None:
     tokenizer = ShortTextTokenizer(tiny_models.tokenizer())
@@ -73,14 +66,6 @@ def test_padding_and_truncation_of_the_backend_are_ignored() -> None:
     hf.backend_tokenizer.enable_truncation(2)
     texts = ["red", "cheap running shoes near paris"]
     assert rows(ShortTextTokenizer(hf), texts) == one_by_one(texts)
-
-
-def test_padding_that_another_caller_switches_on_is_ignored() -> None:
-    hf = tiny_models.tokenizer()
-    tokenizer = ShortTextTokenizer(hf)
-    hf(["red", "cheap running shoes"], padding="max_length", truncation=True, max_length=2)
-    texts = ["red", "cheap running shoes near paris"]
-    assert rows(tokenizer, texts) == one_by_one(texts)
 
 
 def test_the_cache_stays_behind_when_pickled() -> None:

@@ -45,9 +45,5 @@ def test_groups_without_items_are_empty() -> None:
     check([[5, 5, 2], [2]], [2, 2], 4)
 
 
-def test_token_zero_and_repeats() -> None:
-    check([[0, 0, 0], [0, 7, 0]], [0, 1], 2)
-
-
 def test_no_items() -> None:
     check([], [], 3)

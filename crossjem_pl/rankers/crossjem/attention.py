@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crossjem_pl.rankers.attention import HIDDEN, attend
 from crossjem_pl.rankers.encoders import first_position
+from crossjem_pl.rankers.neural import HIDDEN, attend
 
 __all__ = ["ItemSideLayers"]
 

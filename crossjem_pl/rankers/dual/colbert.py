@@ -10,21 +10,26 @@ from typing import Any, Self, Unpack
 
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from crossjem_pl.rankers.base import init_arguments, register
-from crossjem_pl.rankers.dual.public import load_projections, module_kinds, read_projections
+from crossjem_pl.rankers.dual.public import Dense, load_projections, module_kinds, read_projections
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, ProjectionSpec, TextOptions, build_projections
 from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
-from crossjem_pl.rankers.encoders import encode_tokens, load_encoder, read_json, require_safetensors
+from crossjem_pl.rankers.encoders import (
+    encode_tokens,
+    load_encoder,
+    read_json,
+    read_weights,
+    require_safetensors,
+)
 from crossjem_pl.rankers.folder import PublicFolders
 from crossjem_pl.rankers.neural import Side
 
 __all__ = ["ColBERT", "max_sim"]
 
-_STANFORD = "HF_ColBERT"
+_STANFORD, _PYLATE = "HF_ColBERT", "config_sentence_transformers.json"
 
 
 @register
@@ -116,7 +121,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
 
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
-        written = read_json(folder / "config_sentence_transformers.json").get("model_type")
+        written = read_json(folder / _PYLATE).get("model_type")
         pylate = written == "ColBERT" and [kind for kind, _ in module_kinds(folder)][:1] == ["Transformer"]
         return _STANFORD in (config.get("architectures") or []) or pylate
 
@@ -130,26 +135,15 @@ class ColBERT(DecoupledRanker, PublicFolders):
         Raises:
             ValueError: for a setting that is not read or weights that are not safetensors; names the file.
         """
-        if _STANFORD in (read_json(folder / "config.json").get("architectures") or []):
-            return cls._from_stanford(folder)
-        return cls._from_pylate(folder)
-
-    @classmethod
-    def _from_pylate(cls, folder: Path) -> Self:
-        path = folder / "config_sentence_transformers.json"
-        config, modules = read_json(path), module_kinds(folder)
-        strange = [kind for kind, _ in modules[1:] if kind != "Dense"]
-        if strange:
-            raise ValueError(
-                f"{folder / 'modules.json'}: expected a Transformer and Dense layers; got {strange[0]} too"
-            )
-        if any((config.get("prompts") or {}).values()):
-            raise ValueError(
-                f"{path}, field 'prompts': only the one-token query_prefix and document_prefix are read"
-            )
-        encoder = modules[0][1]
+        stanford = _STANFORD in (read_json(folder / "config.json").get("architectures") or [])
+        encoder, layers = (folder, []) if stanford else _pylate_modules(folder)
         require_safetensors(encoder)
-        dense = read_projections(modules, activation="identity")  # PyLate's Dense has none unless it says so
+        linear: Tensor | None = None
+        if stanford:
+            config = _in_words_of_pylate(read_json(folder / "artifact.metadata"))
+            linear = read_weights(folder / "model.safetensors")["linear.weight"].float()
+        else:
+            config = read_json(folder / _PYLATE)
         query_length = int(config.get("query_length") or 32)
         markers = [config.get("query_prefix"), config.get("document_prefix")]
         specials = [2 + bool(marker) for marker in markers]
@@ -160,32 +154,15 @@ class ColBERT(DecoupledRanker, PublicFolders):
             item_marker=markers[1] or None,
             skip_words=config.get("skiplist_words"),
             attend_to_masks=bool(config.get("attend_to_expansion_tokens", False)),
-            projections=[layer.spec for layer in dense],
+            projections=None if stanford else [layer.spec for layer in layers],
+            dimension=128 if linear is None else len(linear),
             max_query_tokens=query_length - specials[0],
             max_item_tokens=int(config.get("document_length") or 180) - specials[1],
         )
-        load_projections(ranker.projections, dense)
-        return ranker
-
-    @classmethod
-    def _from_stanford(cls, folder: Path) -> Self:
-        require_safetensors(folder)
-        metadata = read_json(folder / "artifact.metadata")
-        query_length = int(metadata.get("query_maxlen") or 32)
-        with safe_open(folder / "model.safetensors", "pt") as weights:
-            linear = weights.get_tensor("linear.weight").float()
-        ranker = cls(
-            str(folder),
-            dimension=len(linear),
-            query_length=query_length,
-            query_marker=metadata.get("query_token_id") or "[unused0]",
-            item_marker=metadata.get("doc_token_id") or "[unused1]",
-            skip_words=None if metadata.get("mask_punctuation", True) else [],
-            attend_to_masks=bool(metadata.get("attend_to_mask_tokens", False)),
-            max_query_tokens=query_length - 3,
-            max_item_tokens=int(metadata.get("doc_maxlen") or 180) - 3,
-        )
-        ranker.projections[0].load_state_dict({"linear.weight": linear})
+        if linear is None:
+            load_projections(ranker.projections, layers)
+        else:
+            ranker.projections[0].load_state_dict({"linear.weight": linear})
         return ranker
 
 
@@ -210,3 +187,31 @@ def _marker(tokenizer: PreTrainedTokenizerBase, marker: str | None) -> tuple[int
         if token in vocabulary:
             return (vocabulary[token],)
     raise ValueError(f"the marker {marker!r} is no token of the vocabulary")
+
+
+def _pylate_modules(folder: Path) -> tuple[Path, list[Dense]]:
+    """The encoder's folder and the Dense layers of a folder that PyLate wrote."""
+    modules, config = module_kinds(folder), folder / _PYLATE
+    strange = [kind for kind, _ in modules[1:] if kind != "Dense"]
+    if strange:
+        raise ValueError(
+            f"{folder / 'modules.json'}: expected a Transformer and Dense layers; got {strange[0]} too"
+        )
+    if any((read_json(config).get("prompts") or {}).values()):
+        raise ValueError(
+            f"{config}, field 'prompts': only the one-token query_prefix and document_prefix are read"
+        )
+    # PyLate's Dense has no activation unless it says so
+    return modules[0][1], read_projections(modules, activation="identity")
+
+
+def _in_words_of_pylate(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Stanford's settings under PyLate's names."""
+    return {
+        "query_length": metadata.get("query_maxlen"),
+        "document_length": metadata.get("doc_maxlen"),
+        "query_prefix": metadata.get("query_token_id") or "[unused0]",
+        "document_prefix": metadata.get("doc_token_id") or "[unused1]",
+        "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
+        "attend_to_expansion_tokens": metadata.get("attend_to_mask_tokens", False),
+    }

@@ -50,7 +50,7 @@ def module_kinds(folder: Path) -> list[tuple[str, Path]]:
     """Class name and folder of each module in sentence-transformers' modules.json; empty if there is none."""
     path = folder / "modules.json"
     with built_from(path):
-        modules = sorted(read_json(path), key=lambda module: module["idx"])
+        modules = sorted(read_json(path, list), key=lambda module: module["idx"])
         return [(one["type"].rsplit(".", 1)[-1], inside(folder, one["path"], path)) for one in modules]
 
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.attention import HIDDEN, attend
 from crossjem_pl.rankers.base import Batch, item_mask, tensors
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
-from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
+from crossjem_pl.rankers.neural import HIDDEN, NeuralRanker, RankerOptions, attend
 from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints

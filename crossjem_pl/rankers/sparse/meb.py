@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from crossjem_pl.hashing import text_key
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, into_slots, item_mask, register, tensors
-from crossjem_pl.rankers.sparse.bm25 import Words
+from crossjem_pl.rankers.sparse.bm25 import words
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
 
@@ -34,7 +34,7 @@ class MEB(Ranker):
 
     As published, features of a group are summed, groups are concatenated, an embedding has 15 numbers and two
     dense layers follow; that system has 49 groups over several document fields and 135 billion parameters,
-    here there is one field. Words are those of `Words`; a text without any has no features.
+    here there is one field. Words are those of `words`; a text without any has no features.
 
     Args:
         buckets: rows of the table; n-grams that share one are told apart no more.
@@ -66,7 +66,6 @@ class MEB(Ranker):
                 raise ValueError(f"{field} must be at least 1, got {value}")
         self.buckets, self.ngrams = buckets, ngrams
         self.max_query_words, self.max_item_words = max_query_words, max_item_words
-        self.words = Words()
         self.table = nn.EmbeddingBag(buckets, width, mode="sum")
         nn.init.normal_(self.table.weight, std=0.1)
         self.groups = 2 * ngrams + ngrams**2
@@ -108,14 +107,14 @@ class MEB(Ranker):
 
     def _grams(self, texts: list[str], limit: int) -> tuple[list[Ragged], int]:
         """Hashed n-grams of every text for n = 1 to `ngrams`, and how many texts were cut to `limit` words."""
-        rows = [np.array([word_hash(word) for word in self.words(text)], dtype=np.int64) for text in texts]
-        words, truncated = Ragged.from_rows(rows).cut(limit)
-        ends = np.repeat(words.starts + words.lengths, words.lengths)
-        grams, hashes = [words], words.values
+        rows = [np.array([word_hash(word) for word in words(text)], dtype=np.int64) for text in texts]
+        single, truncated = Ragged.from_rows(rows).cut(limit)
+        ends = np.repeat(single.starts + single.lengths, single.lengths)
+        grams, hashes = [single], single.values
         for n in range(2, self.ngrams + 1):
-            hashes = combined(hashes[: max(len(words.values) - n + 1, 0)], words.values[n - 1 :])
+            hashes = combined(hashes[: max(len(single.values) - n + 1, 0)], single.values[n - 1 :])
             inside = np.arange(len(hashes)) + n <= ends[: len(hashes)]
-            grams.append(Ragged(hashes[inside], np.maximum(words.lengths - n + 1, 0)))
+            grams.append(Ragged(hashes[inside], np.maximum(single.lengths - n + 1, 0)))
         return grams, truncated
 
     def _buckets(self, grams: Ragged, salt: int) -> tuple[Ints, Ints]:
