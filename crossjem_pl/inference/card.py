@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import crossjem_pl
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.encoders import PACKAGED, read_object
+from crossjem_pl.rankers.encoders import PACKAGED, read_json
 
 __all__ = ["median_latencies", "model_card"]
 
@@ -67,10 +67,10 @@ def model_card(
     import jinja2
     import yaml
 
-    written = read_object(folder / "config.json")
-    if run is not None and _digest(read_object(run / "model" / "config.json")) != _digest(written):
+    written = read_json(folder / "config.json")
+    if run is not None and _digest(read_json(run / "model" / "config.json")) != _digest(written):
         run = None
-    summary = {} if run is None else read_object(run / "summary.json")
+    summary = {} if run is None else read_json(run / "summary.json")
     config: dict[str, Any] = {}
     if run is not None and (run / "config.yaml").is_file():
         config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
@@ -204,7 +204,7 @@ def _measured(run: Path) -> Iterator[Measured]:
 
     for split in ("val", "test"):
         path = run / f"{split}_metrics.json"
-        content = read_object(path)
+        content = read_json(path)
         queries = content.get("per_query", {})
         try:
             for name, mean in content.get("means", {}).items():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.encoders import read_object
+from crossjem_pl.rankers.encoders import read_json
 
 __all__ = [
     "Configuration",
@@ -194,7 +194,7 @@ def save_configuration(folder: str | Path, configuration: Configuration, device:
     path = Path(folder) / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: a configuration is saved in a model folder")
-    config = read_object(path)
+    config = read_json(path)
     if "crossjem_pl" not in config:
         raise ValueError(
             f"{folder} is not a model folder of crossjem_pl: write one with `save_pretrained` first"
@@ -218,7 +218,7 @@ def stored_configuration(folder: Path, scorer: Scorer) -> Configuration | None:
         ValueError: naming file and field, if it is not of this form.
     """
     path = folder / "config.json"
-    stored = read_object(path).get("crossjem_pl", {}).get(_KEY)
+    stored = read_json(path).get("crossjem_pl", {}).get(_KEY)
     if stored is None or stored.get("device") != scorer.device.type:
         return None
     precision, compiled = stored.get("precision"), stored.get("compiled")

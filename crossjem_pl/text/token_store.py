@@ -194,7 +194,7 @@ class _Array:
         """The values at `index`; a ValueError that names the file if their page is not as it was written."""
         page = index * self.values.itemsize // _PAGE
         for number in np.unique(page[self._unread[page]]).tolist():
-            stored = memoryview(self.values).cast("B")[number * _PAGE : (number + 1) * _PAGE]
+            stored = self.values.view(np.uint8)[number * _PAGE : (number + 1) * _PAGE]
             if zlib.crc32(stored) != self._checksums[number]:
                 raise ValueError(
                     f"{self._path} is damaged between bytes {number * _PAGE} and {(number + 1) * _PAGE}"
@@ -219,18 +219,17 @@ def _write(
     import duckdb
     import pyarrow as pa
 
-    about = {"tokenizer": tokenizer_fingerprint(tokenizer), "max_tokens": max_tokens, "format": _FORMAT}
-    about["dtype"] = "<u2" if max(tokenizer.hf.get_vocab().values()) < 1 << 16 else "<u4"
-    each = np.dtype(about["dtype"]).itemsize
+    dtype = "<u2" if max(tokenizer.hf.get_vocab().values()) < 1 << 16 else "<u4"
+    each = np.dtype(dtype).itemsize
     rest, before, offset, count, truncated = iter(items), 0, 0, 0, 0
-    limits = {"memory_limit": "1GB", "threads": 2, "preserve_insertion_order": False}
+    limits: dict[str, Any] = {"memory_limit": "1GB", "threads": 2, "preserve_insertion_order": False}
     with duckdb.connect(f"{folder.parent}/items.duckdb", config=limits) as table:
         table.execute("CREATE TABLE items (hash UBIGINT, id BLOB, tokens BLOB)")
         while block := list(islice(rest, _BLOCK)):
             _check(block, before)
             before += len(block)
             rows, _ = _encode(tokenizer, block).cut(max_tokens + 1)
-            flat = rows.values.astype(about["dtype"]).tobytes()
+            flat = rows.values.astype(dtype).tobytes()
             ends = (each * np.cumsum(rows.lengths)).tolist()
             tokens = [flat[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
             ids = [item_id for item_id, _ in block]
@@ -262,7 +261,16 @@ def _write(
                 truncated += int(np.count_nonzero(lengths > max_tokens))
     if not count:
         raise ValueError("there are no items to store")
-    about |= {"items": count, "truncated": truncated, "repeated": before - count, "tokens": offset}
+    about = {
+        "format": _FORMAT,
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "max_tokens": max_tokens,
+        "dtype": dtype,
+        "items": count,
+        "truncated": truncated,
+        "repeated": before - count,
+        "tokens": offset,
+    }
     checksums = b"".join(_checksums(folder / name) for name in _FILES)
     (folder / "checksums.bin").write_bytes(checksums)
     text = json.dumps({**about, "sha256": _digest(about, checksums)}, indent=2)

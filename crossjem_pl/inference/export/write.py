@@ -22,7 +22,7 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.hashing import file_sha256, weights_sha256
 from crossjem_pl.inference.export.runtimes import BACKENDS, extra
 from crossjem_pl.rankers.base import RANKERS, Ranker
-from crossjem_pl.rankers.encoders import check_files, read_object
+from crossjem_pl.rankers.encoders import check_files, read_json
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 
 __all__ = ["EXPORT_FILE", "OPSET", "Description", "export_ranker", "read_description"]
@@ -79,7 +79,7 @@ def read_description(folder: Path) -> Description:
         ValueError: naming file and field, if there is none or it is not of this form.
     """
     path = folder / EXPORT_FILE
-    content = read_object(path)
+    content = read_json(path)
     kinds = {"opset": int, "format": int, "init_args": dict, "files": dict, "versions": dict}
     for field in fields(Description):
         if not isinstance(content.get(field.name), kinds.get(field.name, str)):

@@ -335,7 +335,7 @@ class CrossJEM(NeuralRanker):
         hf, tokens = self.tokenizer.hf, self.encode_items([ranking_list]).tokens
         query = self.encode_queries([ranking_list]).tokens.values.tolist()
         context = hf.convert_ids_to_tokens([hf.cls_token_id, *query, hf.sep_token_id])
-        kinds = ["special", *["query"] * len(query), "special"]
+        kinds: list[Any] = ["special", *["query"] * len(query), "special"]
         explained: dict[int, Explanation] = {}
         slots = batch.slots.split([len(run["item_of_output"]) for run in batch.runs])
         for run, states, places in zip(batch.runs, seen, slots, strict=True):

@@ -106,7 +106,7 @@ class BM25(Ranker):
         mask = item_mask(lists)
         queries = [Counter(words(one.query)) for one in lists]
         shape = (len(lists), max(1, *map(len, queries)))
-        arrays = {
+        arrays: dict[str, Any] = {
             "term_id": np.full(shape, -1),
             "term_count": np.zeros(shape, dtype=np.float32),
             "item_words": np.zeros(mask.shape, dtype=np.float32),
@@ -120,7 +120,8 @@ class BM25(Ranker):
                 arrays["item_words"][i, j] = len(found)
                 count = Counter(found)
                 arrays["item_count"][i, j, : len(terms)] = [count[word] for word in terms]
-        return WordBatch(mask, 0, 0, **tensors(arrays))
+        counts: dict[str, Any] = tensors(arrays)
+        return WordBatch(mask, 0, 0, **counts)
 
     def forward(self, batch: WordBatch) -> Tensor:
         if int(self.documents):
