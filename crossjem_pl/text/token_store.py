@@ -194,7 +194,7 @@ class _Array:
         """The values at `index`; a ValueError that names the file if their page is not as it was written."""
         page = index * self.values.itemsize // _PAGE
         for number in np.unique(page[self._unread[page]]).tolist():
-            stored = self.values.view(np.uint8)[number * _PAGE : (number + 1) * _PAGE]
+            stored: Any = self.values.view(np.uint8)[number * _PAGE : (number + 1) * _PAGE]
             if zlib.crc32(stored) != self._checksums[number]:
                 raise ValueError(
                     f"{self._path} is damaged between bytes {number * _PAGE} and {(number + 1) * _PAGE}"
