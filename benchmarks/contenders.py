@@ -6,11 +6,7 @@ Weights do not change the time, so a ranker is built from its overlay in `experi
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import json
-import subprocess
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +25,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import resolve
 
-SENTENCE_TRANSFORMERS, LIGHTNING_IR = "sentence-transformers", "lightning-ir"
+SENTENCE_TRANSFORMERS = "sentence-transformers"
 
 _OTHER_FAMILIES = ("monot5", "rankt5", "rankinggpt")
 """Overlays that cannot take a BERT: they keep their own encoder."""
@@ -38,7 +34,6 @@ WARMUP = 2
 """Lists that come first and are not counted."""
 
 _OVERLAYS = Path(__file__).parents[1] / "experiments" / "rankers"
-_WORKER = Path(__file__).with_name("latency") / "lightning_ir_worker.py"
 
 
 def overlays() -> list[str]:
@@ -92,7 +87,7 @@ def time_in_turn(
 
     def measure(contender: Contender, lists: Sequence[RankingList]) -> float:
         contender.prepare(lists)
-        return contender.milliseconds(lists)
+        return milliseconds(contender.rank, lists)
 
     return take_turns({contender.name: contender for contender in contenders}, batches, warmup, measure)
 
@@ -115,39 +110,29 @@ class Contender(ABC):
     def rank(self, lists: Sequence[RankingList]) -> object:
         """Ranks the items of all lists, texts in, sorted items out."""
 
-    def milliseconds(self, lists: Sequence[RankingList]) -> float:
-        """How long `rank` takes."""
-        return milliseconds(lambda _: self.rank(lists))
-
     def flops(self, lists: Sequence[RankingList]) -> int | None:
         """Floating-point operations of `rank`; None where torch does not see them."""
         self.prepare(lists)
         return count_flops(lambda: self.rank(lists)) or None
 
-    def close(self) -> None:  # noqa: B027 - most start nothing
-        """Ends what it has started."""
-
 
 class OwnRanker(Contender):
     """One of this package's rankers behind `Reranker.rank`; by id, if the reranker has a token store.
 
-    Cold: its token cache is switched off, so every text is tokenised within the measured time. Warm: each list has
-    been ranked before. Rankers that encode queries and items apart have their item vectors computed ahead, cold or
-    warm, as the paper assumes; their item tokens are then in the cache, the query is not unless warm. BM25 has its
-    statistics ahead.
+    Its token cache is switched off, so every text is tokenised within the measured time. Rankers that encode queries
+    and items apart have their item vectors computed ahead, as the paper assumes; BM25 has its statistics ahead.
 
     Args:
         name: in the tables.
         reranker: the ranker and its device.
-        warm: see above.
         precision: of its matrix products.
     """
 
-    def __init__(self, name: str, reranker: Reranker, warm: bool = False, precision: str = "float32") -> None:
+    def __init__(self, name: str, reranker: Reranker, precision: str = "float32") -> None:
         super().__init__(name, precision)
-        self.reranker, self.warm = reranker, warm
+        self.reranker = reranker
         ranker: Any = reranker.ranker.requires_grad_(False)  # the counter hooks gradients
-        if not warm and hasattr(ranker, "tokenizer") and not hasattr(ranker, "precompute_items"):
+        if hasattr(ranker, "tokenizer") and not hasattr(ranker, "precompute_items"):
             ranker.tokenizer.cache_size = 0
 
     def prepare(self, lists: Sequence[RankingList]) -> None:
@@ -157,8 +142,6 @@ class OwnRanker(Contender):
             ranker.item_cache.clear()
             ranker.precompute_items(texts)
         ranker.index_items(texts)
-        if self.warm:
-            self.rank(lists)
 
     def rank(self, lists: Sequence[RankingList]) -> object:
         by_id = self.reranker.store is not None
@@ -181,8 +164,10 @@ class SentenceTransformers(Contender):
         self, name: str, encoder: str, device: torch.device, precision: str = "float32", batch_size: int = 32
     ) -> None:
         super().__init__(name, precision)
-        from sentence_transformers import CrossEncoder
-
+        try:
+            from sentence_transformers import CrossEncoder
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("a peer is missing: pip install 'crossjem_pl[bench]'") from error
         self.batch_size = batch_size
         dtype = {"dtype": getattr(torch, precision)}
         self.model = CrossEncoder(resolve(encoder), num_labels=1, device=device.type, model_kwargs=dtype)
@@ -194,70 +179,3 @@ class SentenceTransformers(Contender):
         scores = self.model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
         ends = np.cumsum([len(ranking_list) for ranking_list in lists])[:-1]
         return [np.argsort(-of_list, kind="stable") for of_list in np.split(scores, ends)]
-
-
-class LightningIR(Contender):
-    """lightning-ir's pointwise cross-encoder in a process with the interpreter of another environment.
-
-    The process sleeps while others are measured and times its own calls: what passes between the processes is not
-    in them. It scores all items of a query at once, `CrossEncoderModule.score(query, items)`, and sorts.
-
-    Args:
-        name: in the tables.
-        python: the interpreter.
-        encoder: as for the rankers.
-        device: where it runs.
-
-    Raises:
-        RuntimeError: if the process ends, with what it printed.
-    """
-
-    def __init__(self, name: str, python: Path, encoder: str, device: torch.device) -> None:
-        super().__init__(name)
-        command = [str(python), str(_WORKER), resolve(encoder), device.type, str(torch.get_num_threads())]
-        self._printed = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `close`; a pipe could fill up
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed, text=True
-        )
-        self.version = str(self._answer()["version"])
-
-    def rank(self, lists: Sequence[RankingList]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        queries, items = zip(*((one.query, list(one.items)) for one in lists), strict=True)
-        self._process.stdin.write(json.dumps({"queries": queries, "items": items}) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def milliseconds(self, lists: Sequence[RankingList]) -> float:
-        return float(self.rank(lists)["milliseconds"])
-
-    def flops(self, lists: Sequence[RankingList]) -> None:
-        return None
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.communicate()  # the end of its input ends it
-        self._printed.close()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait()
-            self._printed.seek(0)
-            raise RuntimeError(f"lightning-ir's process ended: {self._printed.read()[-1000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-
-def missing_peers(lightning_ir: Path | None) -> dict[str, str]:
-    """The public cross-encoders that cannot be measured here, and why."""
-    missing = {}
-    if importlib.util.find_spec("sentence_transformers") is None:
-        missing[SENTENCE_TRANSFORMERS] = "is not installed: pip install 'crossjem_pl[bench]'"
-    if lightning_ir is None:
-        missing[LIGHTNING_IR] = (
-            "needs --lightning-ir PYTHON, an interpreter that has lightning-ir with transformers 4: version 0.0.6 "
-            "cannot load a tokenizer with transformers 5 (TypeError: type 'BertTokenizer' is not subscriptable)"
-        )
-    return missing

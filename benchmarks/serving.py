@@ -71,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
     if args.cross_encoder is not None:
-        return serve_cross_encoder(args.encoder, args.cross_encoder)
+        import uvicorn
+
+        app = cross_encoder_app(args.encoder)
+        return uvicorn.run(app, port=args.cross_encoder, log_level="warning", access_log=False)
     full = {"clients": [1, 4, 16, 64], "items": [10, 100, 700], "seconds": 20, "systems": list(SYSTEMS)}
     defaults(args, full, {"clients": [1, 4], "items": [10], "seconds": 2})
     found: dict[str, Any] = {"provenance": provenance(torch_device(args.device), args.command), "rows": []}
@@ -283,11 +286,10 @@ def server(name: str, args: argparse.Namespace, model: Path) -> Iterator[str]:
         process.wait(60)
 
 
-def serve_cross_encoder(encoder: str, port: int) -> None:
+def cross_encoder_app(encoder: str) -> Any:
     """sentence-transformers' CrossEncoder as one would serve it: a FastAPI handler, one `predict` at a time."""
     import threading
 
-    import uvicorn
     from fastapi import FastAPI
     from sentence_transformers import CrossEncoder
 
@@ -305,7 +307,7 @@ def serve_cross_encoder(encoder: str, port: int) -> None:
         order = np.argsort(-scores, kind="stable").tolist()
         return [{"index": i, "score": float(scores[i])} for i in order]
 
-    uvicorn.run(app, port=port, log_level="warning", access_log=False)
+    return app
 
 
 def batches(url: str) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from benchmarks.charts import chart, curves, logarithmic
-from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, missing_peers, overlays
+from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, overlays
 from benchmarks.measuring import MemoryMeter
 from benchmarks.pages import provenance, table, write
 from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
@@ -58,18 +58,16 @@ def run(args: argparse.Namespace) -> None:
     defaults(args, full, {"items": [10], "batch_sizes": [2], "steps": 2})
     if "float16" in args.precision and device.type == "cpu":
         raise ValueError("--precision float16 is for training on a GPU; use bfloat16 on a CPU")
-    missing = missing_peers(None).keys() & {SENTENCE_TRANSFORMERS}
-    systems = [name for name in args.systems if name not in missing]
     about = provenance(device, args.command)
     rows = []
-    settings = list(itertools.product(args.precision, args.batch_sizes, args.items, systems))
+    settings = list(itertools.product(args.precision, args.batch_sizes, args.items, args.systems))
     common = {"encoder": args.encoder, "device": device.type, "threads": torch.get_num_threads()}
     common["steps"] = args.steps
     for precision, batch_size, items, name in track(settings, description="training steps"):
         row = {"name": name, "items": items, "batch_size": batch_size, "precision": precision}
         rows.append(row | fresh("benchmarks.training", row | common))
-    found = {"provenance": about, "encoder": args.encoder, "steps": args.steps, "left_out": sorted(missing)}
-    found["rows"] = with_ratios(rows, [name for name in BASELINES if name in systems])
+    found = {"provenance": about, "encoder": args.encoder, "steps": args.steps}
+    found["rows"] = with_ratios(rows, [name for name in BASELINES if name in args.systems])
     write(found, page(found), args.out, "training")
     plot(found, args.out / "training.png")
 
@@ -191,7 +189,6 @@ def page(found: Mapping[str, Any]) -> list[str]:
     columns |= {"pairs/s": "{pairs_per_second:,.0f}", "peak MiB": "{peak_mib:,.0f}"}
     columns |= {f"pairs/s, {name} = 1": f"{{faster[{name}]:.2f}}x" for name in baselines}
     columns |= {f"{name}'s peak": f"{{leaner[{name}]:.2f}}x" for name in baselines}
-    left_out = [f"Not measured: {name}, which is not installed." for name in found["left_out"]]
     return [
         "# Training",
         "",
@@ -204,8 +201,6 @@ def page(found: Mapping[str, Any]) -> list[str]:
         "pairs at a time, as monoBERT) in the same loop; its trainer's own overhead is left out, and it has no RPL.",
         "",
         *table(found["rows"], columns),
-        "",
-        *left_out,
     ]
 
 

@@ -3,11 +3,10 @@
     python -m benchmarks.latency --items 10 30 100 300 700 1400 --out runs/latency
 
 Texts in, sorted items out. The contenders take turns on every list, so a machine whose speed drifts slows all of them
-alike; rounds that warm up are not counted. Cold (the default): every text is tokenised within the time. `--warm`: the
-token caches know the texts, as in a service whose items repeat. Rankers that encode queries and items apart (ColBERT,
-DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead either way, as the paper's latencies
-assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text. Weights are
-the encoder's with fresh heads: they do not change the time.
+alike; rounds that warm up are not counted. Every text is tokenised within the time. Rankers that encode queries and
+items apart (ColBERT, DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead, as the paper's
+latencies assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text.
+Weights are the encoder's with fresh heads: they do not change the time.
 
 Writes latency.json, latency.md and latency.png.
 """
@@ -28,7 +27,6 @@ from rich.progress import track
 from benchmarks import contenders as taking_part
 from benchmarks.charts import chart, curves, logarithmic
 from benchmarks.contenders import (
-    LIGHTNING_IR,
     SENTENCE_TRANSFORMERS,
     WARMUP,
     Contender,
@@ -78,32 +76,24 @@ def run(args: argparse.Namespace) -> None:
     full |= {"rankers": RANKERS, "most_pairs": 50_000 if device.type == "cuda" else 3_000}
     smoke = {"items": [10, 100], "rounds": 2, "saturated": [10], "stages": [100], "most_pairs": 100}
     defaults(args, full, smoke | {"rankers": ["crossjem", "crossjem-best", MONOBERT, "dpr"]})
-    missing = taking_part.missing_peers(args.lightning_ir)
-    left_out = {name: why for name, why in missing.items() if name in args.peers}
-    args.peers = [name for name in args.peers if name not in missing]
     about = provenance(device, args.command)
-    found: dict[str, Any] = {"provenance": about, "machine": about["machine"], "left_out": left_out}
+    found: dict[str, Any] = {"provenance": about, "machine": about["machine"]}
     found |= {"precision": args.precision[0], "stages": [], "throughput": [], "peak_memory_mib": {}}
-    found |= {name: getattr(args, name) for name in ("encoder", "warm", "rounds", "memory_items")}
+    found |= {name: getattr(args, name) for name in ("encoder", "rounds", "memory_items")}
     found["matrix_peak_gflops"] = {name: matrix_peak(device, name) / 1e9 for name in args.precision}
     with tempfile.TemporaryDirectory() as folder:
         store = _store(args, Path(folder) / "store") if any(map(_reads_ids, args.rankers)) else None
         contenders = contenders_of(args, store)
-        try:
-            _latencies(args, contenders, found)
-            for items in args.stages:
-                for contender in filter(has_stages, contenders):
-                    stages = stage_milliseconds(contender, measured_lists(items, args.rounds))
-                    found["stages"].append({"name": contender.name, "items": items, **stages})
-            for items in args.saturated:
-                found["throughput"] += _throughputs(args, contenders, items)
-        finally:
-            for contender in contenders:
-                contender.close()
+        _latencies(args, contenders, found)
+        for items in args.stages:
+            for contender in filter(has_stages, contenders):
+                stages = stage_milliseconds(contender, measured_lists(items, args.rounds))
+                found["stages"].append({"name": contender.name, "items": items, **stages})
+        for items in args.saturated:
+            found["throughput"] += _throughputs(args, contenders, items)
     spec = {**vars(args), "threads": torch.get_num_threads(), "device": device.type}
     for name in [*args.rankers, *args.peers] if args.memory_items else []:
-        if name != LIGHTNING_IR:
-            found["peak_memory_mib"][name] = fresh("benchmarks.latency", {**spec, "name": name})["mib"]
+        found["peak_memory_mib"][name] = fresh("benchmarks.latency", {**spec, "name": name})["mib"]
     write(found, page(found), args.out, "latency")
     plot(found, args.out)
 
@@ -123,7 +113,7 @@ def contenders_of(args: argparse.Namespace, store: TokenStore | None = None) -> 
     def add(name: str, precision: str, overlay: str, by_id: bool = False, **changes: Any) -> None:
         model = taking_part.build_ranker(overlay, args.encoder, changes)
         reranker = Reranker(model, device, precision, max(_QUERIES), store if by_id else None)  # type: ignore[arg-type]
-        out.append(OwnRanker(name, reranker, args.warm, precision))
+        out.append(OwnRanker(name, reranker, precision))
 
     for precision in args.precision:
         suffix = "" if precision == args.precision[0] else f" {precision}"
@@ -137,12 +127,6 @@ def contenders_of(args: argparse.Namespace, store: TokenStore | None = None) -> 
             if batch:
                 name = SENTENCE_TRANSFORMERS + (f" (batch {batch})" if batch == many else "") + suffix
                 out.append(taking_part.SentenceTransformers(name, args.encoder, device, precision, batch))
-    for folder in args.exported:
-        out.append(
-            OwnRanker(f"exported {folder.name}", Reranker(folder, batch_size=max(_QUERIES)), args.warm)
-        )
-    if LIGHTNING_IR in args.peers:
-        out.append(taking_part.LightningIR(LIGHTNING_IR, args.lightning_ir, args.encoder, device))
     return out
 
 
@@ -191,11 +175,7 @@ def peak_memory(spec: Mapping[str, Any]) -> dict[str, float]:
         spec: the options, with `name`, the contender.
     """
     peer = spec["name"] == SENTENCE_TRANSFORMERS
-    only = {
-        "rankers": [] if peer else [spec["name"]],
-        "peers": [spec["name"]] if peer else [],
-        "exported": [],
-    }
+    only = {"rankers": [] if peer else [spec["name"]], "peers": [spec["name"]] if peer else []}
     torch.set_num_threads(spec["threads"])
     contender = contenders_of(argparse.Namespace(**{**spec, **only, "precision": spec["precision"][:1]}))[0]
     meter = MemoryMeter(torch_device(spec["device"]))
@@ -221,7 +201,7 @@ def _store(args: argparse.Namespace, folder: Path) -> TokenStore:
 def _latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: dict[str, Any]) -> None:
     """One query at a time: `baselines`, `milliseconds`, `latency` (rows) and `stopped` of the JSON file."""
     names = [contender.name for contender in contenders]
-    found["baselines"] = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS, LIGHTNING_IR) if name in names]
+    found["baselines"] = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS) if name in names]
     found["milliseconds"], found["latency"], found["stopped"] = {}, [], {}
     for items in track(sorted(args.items), description="one query at a time"):
         running = [contender for contender in contenders if contender.name not in found["stopped"]]
@@ -276,14 +256,13 @@ def _batches(args: argparse.Namespace, items: int, queries: int) -> list[list[Ra
 
 def page(found: Mapping[str, Any]) -> list[str]:
     """Markdown lines of the content of the JSON file."""
-    cache = "known to the token caches" if found["warm"] else "new to the token caches"
     peaks = ", ".join(f"{name} {peak:,.0f} GFLOP/s" for name, peak in found["matrix_peak_gflops"].items())
     lines = [
         "# Latency",
         "",
         f"Encoder {found['encoder']} with fresh heads (weights do not change the time); {found['precision']} unless a "
         f"name says otherwise; {found['rounds']} simulated lists a size after {WARMUP} that are not counted, "
-        f"the contenders in turn on each; texts {cache}. Measured peak of matrix products: {peaks}.",
+        f"the contenders in turn on each; texts new to the token caches. Measured peak of matrix products: {peaks}.",
         "",
         "ColBERT, DPR, ANCE, TwinBERT, CoRAL and INSTRUCTOR have the items' vectors computed ahead, as the paper's "
         "latencies assume: only the query is encoded while the clock runs. By id: the items' token ids are in a store, "
@@ -325,8 +304,6 @@ def page(found: Mapping[str, Any]) -> list[str]:
         lines += table(rows, {"": "{name}", "MiB": "{mib:,.1f}"})
     for name, items in found["stopped"].items():
         lines += ["", f"Not measured at more than {items} items, which took it too long: {name}."]
-    for name, reason in found["left_out"].items():
-        lines += ["", f"Not measured: {name} {reason}."]
     return lines
 
 
@@ -343,26 +320,17 @@ def plot(found: Mapping[str, Any], folder: Path) -> None:
 def _options() -> argparse.ArgumentParser:
     out = parser("benchmarks.latency", __doc__, "runs/latency")
     names, add = taking_part.overlays(), out.add_argument
-    peers, python = [SENTENCE_TRANSFORMERS, LIGHTNING_IR], "an interpreter with lightning-ir, transformers 4"
     longest = "a contender that takes longer a query is not measured at larger sizes (default 5)"
     add("--precision", nargs="+", choices=PRECISIONS, default=["float32"])
     add("--rankers", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     add("--items", type=int, nargs="+", help="items a query (default 10 30 100 300 700 1400)")
     add("--rounds", type=int, help="counted lists a size (default 15)")
     add("--longest", type=float, default=5.0, metavar="SECONDS", help=longest)
-    add("--warm", action="store_true", help="texts are known to the token caches")
-    add("--exported", type=Path, nargs="+", default=[], metavar="FOLDER", help="exported models")
-    add("--peers", nargs="*", choices=peers, default=peers)
-    add("--lightning-ir", type=Path, metavar="PYTHON", help=python)
+    add("--peers", nargs="*", choices=[SENTENCE_TRANSFORMERS], default=[SENTENCE_TRANSFORMERS])
     add("--saturated", type=int, nargs="*", metavar="N", help="sizes with several queries a batch")
     add("--most-pairs", type=int, help="of a batch of several queries")
     add("--stages", type=int, nargs="*", metavar="N", help="sizes whose stages are timed apart")
-    add(
-        "--memory-items",
-        type=int,
-        metavar="N",
-        help="items of the list whose peak memory is measured; 0 for none",
-    )
+    add("--memory-items", type=int, metavar="N", help="items of the list whose memory is measured; 0: none")
     add("--measure", help=argparse.SUPPRESS)
     return out
 

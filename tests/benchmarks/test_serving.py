@@ -1,28 +1,39 @@
+"""The benchmark of the server: one real server under both kinds of load, and the rival's handler."""
+
 from __future__ import annotations
 
-import json
+import argparse
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from benchmarks import serving
-from tests import tiny_models
+from benchmarks.contenders import build_ranker
+from crossjem_pl.rankers.folder import save_ranker
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [["--systems", *serving.SYSTEMS], ["--soak", "0.05", "--overload", "1"]])
-def test_the_server_is_measured(tmp_path: Path, options: list[str]) -> None:
-    encoder = tiny_models.write_bert(tmp_path / "encoder", positions=512)
-    small = ["--encoder", str(encoder), "--clients", "2", "--items", "5", "--seconds", "1", "--device", "cpu"]
-    assert serving.main([*small, *options, "--out", str(tmp_path)]) == 0
-    found = json.loads((tmp_path / "serving.json").read_text())
-    if "--soak" in options:
-        assert set(found["long"]["soak"]["statuses"]) <= {"200", "429"}
-        assert found["long"]["soak"]["rss_growth"] < 1
-        assert set(found["long"]["overload"]["statuses"]) <= {"200", "429"}
-        return
-    assert (tmp_path / "serving.png").exists()
-    assert {row["name"] for row in found["rows"]} == set(serving.SYSTEMS)
-    for row in found["rows"]:
+def test_the_server_is_measured(encoder: str, tmp_path: Path) -> None:
+    given = {"clients": [2], "seconds": 1, "device": "cpu", "threads": None, "encoder": encoder}
+    args = argparse.Namespace(**given, soak=0.03, overload=0.5)
+    save_ranker(build_ranker("crossjem-best", encoder), tmp_path / "model")
+    with serving.server(serving.OWN, args, tmp_path / "model") as url:
+        rows = list(serving.measure(serving.OWN, url, 5, args))
+        found = serving.endure(url, 5, args)
+    for row in rows:
         assert set(row["statuses"]) == {"200"}
         assert row["p50"] <= row["p99"]
+    assert set(found["soak"]["statuses"]) | set(found["overload"]["statuses"]) <= {"200", "429"}
+    assert found["soak"]["rss_growth"] < 1
+    assert any(serving.OWN in line for line in serving.page({"rows": rows, "long": found}))
+    serving.plot(rows, tmp_path / "serving.png")
+    assert (tmp_path / "serving.png").exists()
+
+
+def test_the_rival_answers_the_same_requests(encoder: str) -> None:
+    (body, *_) = serving.bodies(3)
+    client, kind = TestClient(serving.cross_encoder_app(encoder)), {"content-type": "application/json"}
+    answer = client.post("/rerank", content=body, headers=kind).json()
+    assert sorted(row["index"] for row in answer) == [0, 1, 2]
+    assert answer == sorted(answer, key=lambda row: -row["score"])

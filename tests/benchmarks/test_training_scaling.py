@@ -83,6 +83,8 @@ def test_a_measurement_in_a_process_of_its_own(encoder: str) -> None:
     found = fresh("benchmarks.training", {**spec, "device": "cpu", "threads": 1, "steps": 2})
     assert set(found) == FIGURES
     assert found["peak_mib"] > 0
+    with pytest.raises(RuntimeError, match="No module named"):
+        fresh("benchmarks.nothing", {})
 
 
 def test_scaling_writes_json_page_and_plot(encoder: str, tmp_path: Path) -> None:
