@@ -31,6 +31,8 @@ ROOMS = [
     "serving",
     "cli",
 ]
+MOST_FILES_OF_FIT = 45
+"""Modules of this package that a training may import."""
 PACKAGE = root() / "crossjem_pl"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or not p.stem.startswith("__"))
 
@@ -74,6 +76,21 @@ def test_every_name_in_all_exists() -> None:
 def test_importing_the_package_is_light() -> None:
     code = "import sys, crossjem_pl; assert not {'torch', 'transformers', 'lightning'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root())
+
+
+def test_fit_imports_few_files(tiny_bert: str, tmp_path: Path) -> None:
+    """One step of the quick start: what it does not use, it does not import."""
+    options = [f"--model.ranker.init_args.encoder={tiny_bert}", f"--trainer.default_root_dir={tmp_path}"]
+    options += [f"--data.{stage}.init_args.lists=8" for stage in ("train", "val")]
+    code = f"""
+import sys
+from crossjem_pl.cli import main
+assert main(["fit", "-c", "quickstart", "--trainer.max_steps=1", *{options}]) == 0
+files = sorted(name for name in sys.modules if name.startswith("crossjem_pl"))
+assert len(files) <= {MOST_FILES_OF_FIT}, files
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
 
 
 def test_the_documentation_lists_every_page() -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crossjem_pl import __version__
-from crossjem_pl.cli.command import add_arguments
 
 __all__ = ["COMMANDS", "TRAINING", "main", "quiet_libraries"]
 
@@ -90,6 +89,8 @@ def _run(args: list[str]) -> None:
         kinds = {kind: (function.__doc__ or "").partition(".")[0] for kind, function in command.items()}
         kind = _chosen(program, text, kinds, rest)
         command, program, rest, text = command[kind], f"{program} {kind}", rest[1:], kinds[kind]
+    from crossjem_pl.cli.command import add_arguments
+
     parser = argparse.ArgumentParser(prog=program, description=text[0].upper() + text[1:] + ".")
     add_arguments(parser, command)
     command(**vars(parser.parse_intermixed_args(rest)))

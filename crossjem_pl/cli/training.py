@@ -18,9 +18,13 @@ from lightning.pytorch.plugins import CheckpointIO
 
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
-from crossjem_pl.training.checkpoints import AtomicCheckpointIO, last_whole_checkpoint
 from crossjem_pl.training.module import RankingModule
-from crossjem_pl.training.run_folder import RunFolder, set_aside_metrics
+from crossjem_pl.training.run_folder import (
+    AtomicCheckpointIO,
+    RunFolder,
+    last_whole_checkpoint,
+    set_aside_metrics,
+)
 
 __all__ = ["RankingCLI", "experiment_files", "run_training"]
 

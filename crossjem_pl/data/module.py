@@ -11,7 +11,6 @@ from lightning import LightningDataModule, Trainer
 
 from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListLoader
 from crossjem_pl.data.sources import FileSource, ListSource
-from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
@@ -97,6 +96,8 @@ class RankingDataModule(LightningDataModule):
             if not lists:
                 raise ValueError(f"the source of data.{stage} gave no lists")
             if stage == "train" and self.teacher_scores is not None:
+                from crossjem_pl.data.teacher import join_scores
+
                 scores = self.root / self.teacher_scores
                 lists = list(join_scores(lists, scores, allow_missing=self.allow_missing_scores))
             self._lists[stage] = lists

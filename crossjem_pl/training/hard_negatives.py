@@ -28,13 +28,13 @@ class MineHardNegatives(Callback):
     0) and those negatives, label 0, ids `mined:<number in the corpus>`. What was mined before is replaced. A list for
     which nothing is left keeps its own negatives, one without a positive stays as it is.
 
-    Which item is a known positive is decided by text, without case and blanks: all texts that have a label above 0 in
-    any list with the same query text, and the query itself. An unlabelled item may still be relevant, the usual
-    weakness of mined negatives.
+    Known positives are told by text, without case and blanks: all texts that have a label above 0 in any list with the
+    same query text, and the query itself. An unlabelled item may still be relevant, the usual weakness of mined
+    negatives.
 
-    The data module's lists are replaced in place, and given back when training ends. The next batch sees them; with
-    worker processes, the first batch that they have not begun. Teacher scores do not cover mined items, so the loss
-    has to read labels. Every process of a distributed run mines everything for itself.
+    The data module's lists are replaced in place for the next batch (with worker processes: the first that they have
+    not begun), and given back when training ends. Teacher scores do not cover mined items, so the loss has to read
+    labels. Every process of a distributed run mines everything for itself.
 
     The draw is a function of the seed, the step and the list. Mined lists are not in checkpoints: a run that resumes
     mines when it starts, with the weights that it resumes from.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Literal
 
 import torch
@@ -119,9 +119,9 @@ class RankingModule(LightningModule):
     def _warn_of_cut_texts(self, stage: str, texts: Counter[str]) -> None:
         """Once a stage; what is counted in the sanity check before a training does not count as told."""
         cut = [
-            f"{texts[f'cut {side}']:,} of {texts[side]:,} {side} are longer than {field} "
-            f"({getattr(self.ranker, field, 'the limit')})"
-            for side, field in (("queries", "max_query_tokens"), ("items", "max_item_tokens"))
+            f"{texts[f'cut {side}']:,} of {texts[side]:,} {side} are longer than {limit} "
+            f"({getattr(self.ranker, limit, 'the limit')})"
+            for side, limit in (("queries", "max_query_tokens"), ("items", "max_item_tokens"))
             if texts[f"cut {side}"]
         ]
         if cut and stage not in self._warned and self.trainer.is_global_zero:
@@ -159,15 +159,6 @@ class RankingModule(LightningModule):
         self._scored = {}
         self._scored_texts.clear()
         self.ranking_metrics.reset()
-
-    def on_validation_epoch_end(self) -> None:
-        self._finish("val")
-
-    def on_test_epoch_end(self) -> None:
-        self._finish("test")
-
-    def on_predict_epoch_end(self) -> None:
-        self._finish("predict")
 
     def configure_optimizers(self) -> Any:
         groups = list(self._parameter_groups())
@@ -234,6 +225,9 @@ class RankingModule(LightningModule):
         self._scored = {}
 
     on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = _start
+    on_validation_epoch_end = partialmethod(_finish, "val")
+    on_test_epoch_end = partialmethod(_finish, "test")
+    on_predict_epoch_end = partialmethod(_finish, "predict")
     validation_step = test_step = predict_step = _evaluate
 
 

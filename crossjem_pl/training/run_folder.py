@@ -1,16 +1,20 @@
-"""What a run leaves on disk: model folder, TREC runs, metrics table, summary."""
+"""What a run leaves on disk: model folder, TREC runs, metrics table, summary, checkpoints."""
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 import time
+import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import Trainer
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from torch import Tensor
 
@@ -21,10 +25,15 @@ from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.files import replacing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.folder import save_ranker
-from crossjem_pl.training.checkpoints import check_finite
 from crossjem_pl.training.module import RankingModule
 
-__all__ = ["RunFolder", "describe_machine", "set_aside_metrics"]
+__all__ = [
+    "AtomicCheckpointIO",
+    "RunFolder",
+    "describe_machine",
+    "last_whole_checkpoint",
+    "set_aside_metrics",
+]
 
 
 class RunFolder(Callback):
@@ -204,15 +213,13 @@ def describe_machine() -> str:
 
 
 def _processor() -> str:
+    """The name of the processor, with its instructions for bfloat16."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
-        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        name = fields.get("model name", platform.machine())
-        flags = fields.get("flags", "").split()
-        matrix = [flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags]
-        return f"{name} ({', '.join(matrix)})" if matrix else name
-    return platform.processor() or platform.machine()
+    text = info.read_text(encoding="utf-8", errors="replace") if info.exists() else ""
+    name = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    matrix = sorted({"amx_bf16", "avx512_bf16"} & set(text.split()))
+    found = platform.processor() or platform.machine() if name is None else name[1]
+    return f"{found} ({', '.join(matrix)})" if matrix else found
 
 
 def set_aside_metrics(root: Path) -> None:
@@ -223,3 +230,76 @@ def set_aside_metrics(root: Path) -> None:
         while (root / f"metrics-{number}.csv").exists():
             number += 1
         current.rename(root / f"metrics-{number}.csv")
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the target, flushes to the disk and renames: a full disk or a kill leaves the former file.
+
+    Lightning's own plugin writes to TMPDIR and copies. Addresses of object storage are left to it.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
+        """Writes `checkpoint` to `path`.
+
+        Raises:
+            ValueError: if a weight is not finite; nothing is written.
+        """
+        check_finite(checkpoint.get("state_dict", {}))
+        if "://" in str(path) or storage_options is not None:
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        with replacing(Path(path)) as stream:
+            torch.save(checkpoint, stream)
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """What is in `path`; tensors and plain values only, unless `weights_only` is False.
+
+        Raises:
+            ValueError: names the file, if it is damaged or cut off.
+        """
+        if "://" not in str(path) and Path(path).is_file() and not is_whole(Path(path)):
+            raise ValueError(
+                f"checkpoint {path} is damaged or cut off; --ckpt_path last takes the newest whole one"
+            )
+        return super().load_checkpoint(path, map_location, weights_only is not False)
+
+
+def check_finite(weights: dict[str, Tensor]) -> None:
+    """Raises a ValueError that names the first weight with a value that is not finite."""
+    for name, value in weights.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(
+                f"weight {name} is not finite, so nothing is saved: training diverged; resume with --ckpt_path last "
+                "and a lower learning rate"
+            )
+
+
+def is_whole(path: Path) -> bool:
+    """Whether every part of a checkpoint file (a ZIP archive) has its check sum."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, OSError, EOFError):
+        return False
+
+
+def last_whole_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint of `folder` that can be read, or None if there is no checkpoint; warns about others.
+
+    Raises:
+        ValueError: names the files, if none can be read.
+    """
+    damaged: list[str] = []
+    for path in sorted(folder.glob("*.ckpt"), key=lambda p: p.stat().st_mtime_ns, reverse=True):
+        if is_whole(path):
+            if damaged:
+                warnings.warn(f"{', '.join(damaged)}: damaged or cut off; resuming from {path}", stacklevel=2)
+            return path
+        damaged.append(str(path))
+    if damaged:
+        raise ValueError(f"{', '.join(damaged)}: damaged or cut off, and there is no other checkpoint")
+    return None

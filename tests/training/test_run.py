@@ -18,7 +18,7 @@ from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.training import RankingModule
 from crossjem_pl.training.callbacks import ProgressLines
-from crossjem_pl.training.checkpoints import AtomicCheckpointIO
+from crossjem_pl.training.run_folder import AtomicCheckpointIO
 from tests.conftest import example_lists
 
 SOURCES: dict[str, Any] = {
@@ -118,7 +118,7 @@ def test_a_plateau_is_judged_by_the_first_metric(config: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ((1e39, 0.0), r"error: .*list 'q5-1', field 'scores': 1e\+39"),
+        ((1e39, 0.0), r"error: .*list 'q5-1', field 'scores': position 0: .* 1e\+39"),
         (
             (3e38, -3e38),
             r"step [01], lists .*'q5-1'.*: the loss is inf; its inputs are finite, so MeanSquaredError",
