@@ -134,8 +134,10 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 ) -> None:
     """Step, lists and cause are named, and nothing that is not finite is saved."""
     lists = list(read_lists(tmp_path / "lists.parquet"))
-    lists[1] = replace(lists[1].select([0, 1]), scores=scores)
+    lists[1] = replace(lists[1].select([0, 1]), scores=(0.25, 0.75))
     write_lists(lists, tmp_path / "bad.jsonl")
+    text = (tmp_path / "bad.jsonl").read_text()  # no list can be made of the first pair
+    (tmp_path / "bad.jsonl").write_text(text.replace("0.25, 0.75", f"{scores[0]}, {scores[1]}"))
     options = ["--data.train=bad.jsonl", "--model.loss=crossjem_pl.losses.MeanSquaredError"]
     assert main(["fit", "-c", str(config), *options]) == 2
     assert re.search(message, capsys.readouterr().err)
