@@ -118,7 +118,7 @@ def test_a_plateau_is_judged_by_the_first_metric(config: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ((1e39, 0.0), r"error: .*list 'q5-1', field 'scores': position 0: .* 1e\+39"),
+        ((1e39, 0.0), r"error: .*line 2, field 'scores': position 0: .* 1e\+39"),
         (
             (3e38, -3e38),
             r"step [01], lists .*'q5-1'.*: the loss is inf; its inputs are finite, so MeanSquaredError",
