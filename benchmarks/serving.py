@@ -3,12 +3,13 @@
     python -m benchmarks.serving --clients 1 4 16 64 --items 10 100 700 --out runs/serving
     python -m benchmarks.serving --soak 10 --overload 60
 
-Servers, one after the other on the same cores with the same requests: crossjem (form "best"), the same without shared
-passes (`--max-batch-tokens 1`), and sentence-transformers' CrossEncoder on the same encoder, one request after the
-other. The texts are simulated; 400 requests of a size are sent again and again. Closed loop: every client sends its
-next request when it has the last one's answer. Open loop: requests arrive at random (Poisson) at a share of the most
-that up to 16 clients reached, and latency counts from the moment at which a request was due. The clients run on the
-same machine, in one process.
+Servers: crossjem (form "best"), the same without shared passes (`--max-batch-tokens 1`), sentence-transformers'
+CrossEncoder on the same encoder, one request after the other, and infinity-emb with that CrossEncoder if `--infinity`
+names its program. They run side by side, get the same requests and are measured in turns, so that what else the machine
+does meets all. The texts are simulated; 400 requests of a size are sent again and again. Closed loop:
+every client sends its next request when it has the last one's answer; the first second is not counted. Open loop:
+requests arrive at random (Poisson) at a share of the most that up to 16 clients reached, and latency counts from the
+moment at which a request was due. The clients run on the same machine, in one process.
 
 `--soak` and `--overload` drive crossjem alone, with the first of the lists' sizes that is 100: minutes at 80% of its
 capacity, and seconds at three times of it. Writes serving.json, serving.md and serving.png.
@@ -45,12 +46,14 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.rankers.folder import save_ranker
 
-OWN, UNSHARED = "crossjem", "crossjem, passes not shared"
+OWN, UNSHARED, INFINITY = "crossjem", "crossjem, passes not shared", "infinity-emb"
 SYSTEMS = (OWN, UNSHARED, SENTENCE_TRANSFORMERS)
 QUEUE = 64
 _BODIES = 400
-_HEAD = b"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
 _TRUSTED = 16
+_ROUNDS = 2
+_RAMP = 1.0
+_SHARES = (0.5, 0.8)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--items", type=int, nargs="+", help="of a request")
     options.add_argument("--seconds", type=int, help="of each measurement")
     options.add_argument("--systems", nargs="+", choices=SYSTEMS)
+    options.add_argument("--infinity", metavar="PROGRAM", help="infinity_emb of an environment that has it")
     options.add_argument("--soak", type=float, default=0, metavar="MINUTES", help="at 80%% of the capacity")
     options.add_argument(
         "--overload", type=float, default=0, metavar="SECONDS", help="at 3 times the capacity"
@@ -78,49 +82,63 @@ def run(args: argparse.Namespace) -> None:
     full = {"clients": [1, 4, 16, 64], "items": [10, 100, 700], "seconds": 20, "systems": list(SYSTEMS)}
     defaults(args, full, {"clients": [1, 4], "items": [10], "seconds": 2})
     found: dict[str, Any] = {"provenance": provenance(torch_device(args.device), args.command), "rows": []}
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        save_ranker(build_ranker("crossjem-best", args.encoder), model)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        save_ranker(build_ranker("crossjem-best", args.encoder), Path(folder) / "model")
+        names = [OWN] if args.soak or args.overload else args.systems + [INFINITY] * bool(args.infinity)
+        servers = [stack.enter_context(Server(name, args, Path(folder))) for name in names]
+        for server in servers:
+            server.wait()
         if args.soak or args.overload:
-            with server(OWN, args, model) as url:
-                found["long"] = endure(url, next((n for n in args.items if n == 100), args.items[0]), args)
+            items = next((n for n in args.items if n == 100), args.items[0])
+            found["long"] = endure(servers[0], items, args)
         else:
             for items in args.items:
-                for name in args.systems:
-                    with server(name, args, model) as url:
-                        found["rows"] += measure(name, url, items, args)
+                found["rows"] += measure(servers, items, args)
     write(found, page(found), args.out, "serving")
     if found["rows"]:
         plot(found["rows"], args.out / "serving.png")
 
 
-def measure(name: str, url: str, items: int, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Closed loops by number of clients, then an open loop at 50% and at 80% of the best."""
-    sent = bodies(items)
-    asyncio.run(closed_loop(url, sent, 2, 2.0))  # warms up
-    best = 0.0
+def measure(servers: Sequence[Server], items: int, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Closed loops by number of clients, then open loops at two shares of each server's best."""
+    texts, best = requests(items), dict.fromkeys((server.name for server in servers), 0.0)
     for clients in args.clients:
-        before = batches(url)
-        result = asyncio.run(closed_loop(url, sent, clients, args.seconds))
-        row = {"name": name, "items": items, "load": f"{clients} clients", "clients": clients}
-        count, total = (now - then for now, then in zip(batches(url), before, strict=True))
-        yield row | result.row() | ({"batch": total / count} if count else {})
-        if clients <= _TRUSTED:
-            best = max(best, result.per_second)
-    if not best:
-        raise RuntimeError(f"{name} answered nothing: {result.statuses}")
-    for share in (0.5, 0.8):
-        result = asyncio.run(open_loop(url, sent, share * best, args.seconds))
-        yield {"name": name, "items": items, "load": f"{share:.0%} of its best"} | result.row()
+        results = {server.name: Result() for server in servers}
+        before = {server.name: server.batches() for server in servers}
+        for _ in range(_ROUNDS):
+            for server in servers:
+                result = results[server.name]
+                asyncio.run(closed_loop(server, texts, clients, args.seconds / _ROUNDS, result))
+                server.settle()
+        for server in servers:
+            row = results[server.name].row(least=clients)
+            count, total = (
+                now - then for now, then in zip(server.batches(), before[server.name], strict=True)
+            )
+            yield (
+                {"name": server.name, "items": items, "load": f"{clients} clients", "clients": clients}
+                | row
+                | ({"batch": total / count} if count > 0 else {})
+            )
+            if clients <= _TRUSTED:
+                best[server.name] = max(best[server.name], row["per_second"])
+    for share in _SHARES:
+        for server in servers:
+            if not best[server.name]:
+                raise RuntimeError(f"{server.name} answered nothing")
+            result = asyncio.run(open_loop(server, texts, share * best[server.name], args.seconds))
+            yield {"name": server.name, "items": items, "load": f"{share:.0%} of its best"} | result.row()
+            server.settle()
 
 
-def endure(url: str, items: int, args: argparse.Namespace) -> dict[str, Any]:
+def endure(server: Server, items: int, args: argparse.Namespace) -> dict[str, Any]:
     """What soak and overload found."""
-    sent, found = bodies(items), {"items": items}
-    capacity = asyncio.run(closed_loop(url, sent, 16, max(args.seconds, 5))).per_second
-    found["capacity"] = capacity
+    texts, found = requests(items), dict[str, Any](items=items)
+    measured = Result()
+    asyncio.run(closed_loop(server, texts, 16, args.seconds, measured))
+    capacity = found["capacity"] = measured.per_second
     if args.soak:
-        watched = asyncio.run(open_loop(url, sent, 0.8 * capacity, 60 * args.soak, watch=workers(url)))
+        watched = asyncio.run(open_loop(server, texts, 0.8 * capacity, 60 * args.soak, watch=True))
         part = min(60.0, 60 * args.soak / 3)
         first = [ms for at, ms in watched.times if at < part]
         last = [ms for at, ms in watched.times if at > 60 * args.soak - part]
@@ -133,13 +151,14 @@ def endure(url: str, items: int, args: argparse.Namespace) -> dict[str, Any]:
             "rss_growth": watched.memory[-1][1] / start - 1,
         }
     if args.overload:
-        over = asyncio.run(open_loop(url, sent, 3 * capacity, args.overload))
-        start = time.perf_counter()
-        calm = asyncio.run(open_loop(url, sent, 0.5 * capacity, 5.0))
+        over = asyncio.run(open_loop(server, texts, 3 * capacity, args.overload))
+        calm = asyncio.run(open_loop(server, texts, 0.5 * capacity, min(10.0, args.overload)))
+        refused = [at for at, status in calm.refused]
         found["overload"] = over.row() | {
             "goodput": over.per_second / capacity,
+            "queue_seconds": QUEUE / capacity,
             "after": calm.row(),
-            "seconds_after": time.perf_counter() - start,
+            "recovered_after_seconds": max(refused, default=0.0),
         }
     return found
 
@@ -150,7 +169,9 @@ class Result:
     def __init__(self) -> None:
         self.statuses: Counter[int | str] = Counter()
         self.times: list[tuple[float, float]] = []
-        """When a request was sent, in seconds, and milliseconds until its answer; of those answered with 200."""
+        """When a request was due, in seconds, and milliseconds until its answer; of those answered with 200."""
+        self.refused: list[tuple[float, int | str]] = []
+        """When the others were due, and how they ended."""
         self.memory: list[tuple[float, float]] = []
         self.seconds = 0.0
 
@@ -159,34 +180,34 @@ class Result:
         """Answers with 200 a second."""
         return len(self.times) / self.seconds
 
-    def row(self) -> dict[str, Any]:
-        """Fields of a table."""
-        milliseconds = [ms for _, ms in self.times]
+    def row(self, least: int = 1) -> dict[str, Any]:
+        """Fields of a table; percentiles only of `least` answers or more."""
+        milliseconds = [ms for _, ms in self.times] if len(self.times) >= least else []
         percentiles = {f"p{p}": percentile(milliseconds, p) for p in (50, 95, 99)}
         statuses = {str(status): count for status, count in self.statuses.items()}
-        return {
-            "per_second": self.per_second,
-            **percentiles,
-            "statuses": statuses,
-            "requests": sum(statuses.values()),
-        }
+        return {"per_second": self.per_second, **percentiles, "statuses": statuses}
 
 
 class Connections:
     """Connections to a server that are kept open, HTTP/1.1, one request at a time on each."""
 
-    def __init__(self, url: str, result: Result) -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self._address, self._result = (host, int(port)), result
+    def __init__(self, server: Server, result: Result) -> None:
+        self._server, self._result = server, result
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._head = "POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
         self.start = time.perf_counter()
 
-    async def ask(self, body: bytes, due: float) -> None:
-        """Sends a body and counts the answer; `due` is when it should have been sent."""
+    async def ask(self, request: tuple[str, list[str]], due: float) -> None:
+        """Sends a request and counts the answer; `due` is when it should have been sent."""
         status: int | str
+        body = json.dumps({"query": request[0], self._server.field: request[1]})
         try:
-            reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self._address)
-            writer.write(_HEAD + f"{len(body)}\r\n\r\n".encode() + body)
+            reader, writer = (
+                self._idle.pop()
+                if self._idle
+                else await asyncio.open_connection("127.0.0.1", self._server.port)
+            )
+            writer.write(f"{self._head}{len(body)}\r\n\r\n{body}".encode())
             answer = await reader.readuntil(b"\r\n\r\n")
             status = int(answer.split(b" ", 2)[1])
             length = re.search(rb"content-length: (\d+)", answer, re.I)
@@ -198,49 +219,58 @@ class Connections:
                 self._idle.append((reader, writer))
         except (OSError, EOFError) as error:
             status = type(error).__name__
+        now = time.perf_counter()
+        if now < self.start:  # of the first second
+            return
         self._result.statuses[status] += 1
         if status == 200:
-            now = time.perf_counter()
             self._result.times.append((due - self.start, 1000 * (now - due)))
+        else:
+            self._result.refused.append((due - self.start, status))
 
     def close(self) -> None:
         for _, writer in self._idle:
             writer.close()
 
 
-async def closed_loop(url: str, sent: Sequence[bytes], clients: int, seconds: float) -> Result:
-    """`clients` of them, each with one request at a time."""
-    result = Result()
-    connections = Connections(url, result)
+async def closed_loop(
+    server: Server, texts: Sequence[tuple[str, list[str]]], clients: int, seconds: float, result: Result
+) -> None:
+    """`clients` of them, each with one request at a time; adds the answers that came within `seconds` to a result."""
+    connections = Connections(server, result)
+    connections.start += _RAMP
 
     async def client(number: int) -> None:
-        while time.perf_counter() - connections.start < seconds:
-            number = (number + clients) % len(sent)
-            await connections.ask(sent[number], time.perf_counter())
+        while True:
+            number = (number + clients) % len(texts)
+            await connections.ask(texts[number], time.perf_counter())
 
-    await asyncio.gather(*map(client, range(clients)))
-    result.seconds = time.perf_counter() - connections.start
+    tasks = [asyncio.ensure_future(client(number)) for number in range(clients)]
+    await asyncio.sleep(_RAMP + seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    result.seconds += seconds
     connections.close()
-    return result
 
 
 async def open_loop(
-    url: str, sent: Sequence[bytes], rate: float, seconds: float, watch: Sequence[int] = ()
+    server: Server, texts: Sequence[tuple[str, list[str]]], rate: float, seconds: float, watch: bool = False
 ) -> Result:
-    """Requests at random moments, `rate` a second; the resident memory of the processes `watch` every second."""
+    """Requests at random moments, `rate` a second; the server's resident memory every second if it is watched."""
     result, chance = Result(), random.Random(0)
-    connections = Connections(url, result)
+    connections = Connections(server, result)
     tasks: set[asyncio.Task[None]] = set()
     due = connections.start
     while due - connections.start < seconds:
         due += chance.expovariate(rate)
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        task = asyncio.ensure_future(connections.ask(sent[chance.randrange(len(sent))], due))
+        task = asyncio.ensure_future(connections.ask(texts[chance.randrange(len(texts))], due))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         at = time.perf_counter() - connections.start
         if watch and (not result.memory or at - result.memory[-1][0] > 1):
-            result.memory.append((at, sum(map(resident, watch))))
+            result.memory.append((at, server.resident()))
     if tasks:
         await asyncio.wait(tasks, timeout=120)
     result.seconds = time.perf_counter() - connections.start  # until the last answer
@@ -248,42 +278,108 @@ async def open_loop(
     return result
 
 
-def bodies(items: int) -> list[bytes]:
-    """Requests in text-embeddings-inference's shape, whose texts are simulated ones with their words shuffled."""
+def requests(items: int) -> list[tuple[str, list[str]]]:
+    """Queries and items: simulated texts with their words shuffled."""
     chance, made = random.Random(0), []
     for ranking_list in simulate(_BODIES, items):
         texts = [text.split() for text in ranking_list.items]
-        shuffled = [" ".join(chance.sample(words, len(words))) for words in texts]
-        made.append(json.dumps({"query": ranking_list.query, "texts": shuffled}).encode())
+        made.append((ranking_list.query, [" ".join(chance.sample(words, len(words))) for words in texts]))
     return made
 
 
-@contextlib.contextmanager
-def server(name: str, args: argparse.Namespace, model: Path) -> Iterator[str]:
-    """The URL of a server in a process of its own, once it is ready."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    threads = [] if args.threads is None else ["--threads", str(args.threads)]
-    if name == SENTENCE_TRANSFORMERS:
-        command = ["benchmarks.serving", "--cross-encoder", port, "--encoder", args.encoder, *threads]
-    else:
-        command = ["crossjem_pl", "serve", str(model), "--port", port, "--max-queue", str(QUEUE)]
-        command += ["--device", args.device] if args.device else []
-        command += ["--max-batch-tokens", "1"] if name == UNSHARED else []
-    process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.DEVNULL)
-    url, end = f"http://127.0.0.1:{port}", time.monotonic() + 120
-    try:
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{url}/ready").close()
-                break
-            if time.monotonic() > end or process.poll() is not None:
-                raise RuntimeError(f"the server of {name} did not start")
+class Server:
+    """A server in a process of its own, while it is entered; several start at the same time, see `wait`."""
+
+    def __init__(self, name: str, args: argparse.Namespace, folder: Path) -> None:
+        self.name, self.field = name, "documents" if name == INFINITY else "texts"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        port = str(self.port)
+        threads = [] if args.threads is None else ["--threads", str(args.threads)]
+        self._command = [sys.executable, "-m"]
+        if name == INFINITY:
+            save_cross_encoder(args.encoder, folder / "cross-encoder")
+            self._command = [args.infinity, "v2", "--model-id", str(folder / "cross-encoder"), "--port", port]
+            self._command += ["--device", "cpu", "--no-bettertransformer", "--engine", "torch"]
+        elif name == SENTENCE_TRANSFORMERS:
+            module = ["benchmarks.serving", "--cross-encoder", port, "--encoder", args.encoder]
+            self._command += module + threads
+        else:
+            self._command += ["crossjem_pl", "serve", str(folder / "model"), "--port", port]
+            self._command += ["--max-queue", str(QUEUE)]
+            self._command += ["--device", args.device] if args.device else []
+            self._command += ["--max-batch-tokens", "1"] if name == UNSHARED else []
+
+    def __enter__(self) -> Server:
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            self._command, stdout=quiet, stderr=quiet if self.name == INFINITY else None
+        )
+        return self
+
+    def wait(self) -> None:
+        """Until it answers.
+
+        Raises:
+            RuntimeError: if it does not start.
+        """
+        end = time.monotonic() + 120
+        while self._read("/health" if self.name == INFINITY else "/ready") is None:
+            if time.monotonic() > end or self._process.poll() is not None:
+                raise RuntimeError(f"the server of {self.name} did not start")
             time.sleep(0.1)
-        yield url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def settle(self) -> None:
+        """Waits until it computes nothing more, of clients that have left; starts it again if that takes 5 s."""
+        end = time.monotonic() + 5
+        while (text := self._read("/metrics")) and not re.search(r"^te_queue_size 0", text, re.M):
+            if "te_queue_size" not in text:
+                return
+            if time.monotonic() > end:
+                self.__exit__()
+                self.__enter__().wait()
+                return
+            time.sleep(0.1)
+
+    def batches(self) -> tuple[float, float]:
+        """Forward passes so far and the lists in them; 0 of a server that does not tell."""
+        text = self._read("/metrics") or ""
+        found = {
+            kind: re.search(rf"^te_batch_next_size_{kind} (\S+)", text, re.M) for kind in ("count", "sum")
+        }
+        return tuple(float(each[1]) if each else 0.0 for each in found.values())  # type: ignore[return-value]
+
+    def resident(self) -> float:
+        """MiB of the process and its descendants."""
+        processes, total = [self._process.pid], 0.0
+        for process in processes:
+            with contextlib.suppress(OSError, StopIteration):
+                lines = Path(f"/proc/{process}/status").read_text().splitlines()
+                total += int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+                children = Path(f"/proc/{process}/task/{process}/children").read_text()
+                processes += map(int, children.split())
+        return total
+
+    def _read(self, path: str) -> str | None:
+        try:
+            return str(urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}").read(), "utf-8")
+        except OSError:
+            return None
+
+
+def save_cross_encoder(encoder: str, folder: Path) -> None:
+    """The CrossEncoder that is compared, as a model folder."""
+    from sentence_transformers import CrossEncoder
+
+    CrossEncoder(resolve(encoder), num_labels=1).save_pretrained(str(folder))
 
 
 def cross_encoder_app(encoder: str) -> Any:
@@ -291,52 +387,31 @@ def cross_encoder_app(encoder: str) -> Any:
     import threading
 
     from fastapi import FastAPI
+    from fastapi.responses import PlainTextResponse
     from sentence_transformers import CrossEncoder
 
     model, lock, app = CrossEncoder(resolve(encoder), num_labels=1), threading.Lock(), FastAPI()
+    waiting: list[None] = []
 
     @app.get("/ready")
-    def ready() -> dict[str, str]:
+    async def ready() -> dict[str, str]:
         return {}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> str:
+        return f"te_queue_size {len(waiting)}\n"
 
     @app.post("/rerank")
     def rerank(body: dict[str, Any]) -> list[dict[str, float]]:
         query, texts = body["query"], body["texts"]
+        waiting.append(None)
         with lock:
             scores = model.predict([(query, text) for text in texts], show_progress_bar=False)
+        waiting.pop()
         order = np.argsort(-scores, kind="stable").tolist()
         return [{"index": i, "score": float(scores[i])} for i in order]
 
     return app
-
-
-def batches(url: str) -> tuple[float, float]:
-    """Forward passes so far and the lists in them; 0 of a server that does not tell."""
-    try:
-        text = urllib.request.urlopen(f"{url}/metrics").read().decode()
-    except OSError:
-        return 0.0, 0.0
-    found = {kind: re.search(rf"^te_batch_next_size_{kind} (\S+)", text, re.M) for kind in ("count", "sum")}
-    return tuple(float(each[1]) if each else 0.0 for each in found.values())  # type: ignore[return-value]
-
-
-def workers(url: str) -> list[int]:
-    """The processes that listen at the address: the server's, its supervisor among them."""
-    port = url.rsplit(":", 1)[1]
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if f"--port\0{port}\0" in path.read_text():
-                own = path.parent
-                found.append(int(own.name))
-                found += map(int, (own / "task" / own.name / "children").read_text().split())
-    return found
-
-
-def resident(process: int) -> float:
-    """MiB of a process."""
-    text = Path(f"/proc/{process}/status").read_text()
-    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def percentile(milliseconds: Sequence[float], percent: float) -> float | None:
