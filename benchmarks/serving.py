@@ -21,6 +21,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import re
 import signal
@@ -111,15 +112,10 @@ def measure(servers: Sequence[Server], items: int, args: argparse.Namespace) -> 
                 asyncio.run(closed_loop(server, texts, clients, args.seconds / _ROUNDS, result))
                 server.settle()
         for server in servers:
-            row = results[server.name].row(least=clients)
-            count, total = (
-                now - then for now, then in zip(server.batches(), before[server.name], strict=True)
-            )
-            yield (
-                {"name": server.name, "items": items, "load": f"{clients} clients", "clients": clients}
-                | row
-                | ({"batch": total / count} if count > 0 else {})
-            )
+            row = {"name": server.name, "items": items, "load": f"{clients} clients", "clients": clients}
+            row |= results[server.name].row(least=clients)
+            passes, lists = np.subtract(server.batches(), before[server.name])
+            yield row | ({"batch": lists / passes} if passes > 0 else {})
             if clients <= _TRUSTED:
                 best[server.name] = max(best[server.name], row["per_second"])
     for share in _SHARES:
@@ -300,7 +296,7 @@ class Server:
         if name == INFINITY:
             save_cross_encoder(args.encoder, folder / "cross-encoder")
             self._command = [args.infinity, "v2", "--model-id", str(folder / "cross-encoder"), "--port", port]
-            self._command += ["--device", "cpu", "--no-bettertransformer", "--engine", "torch"]
+            self._command += ["--device", "cpu", "--engine", "torch"]
         elif name == SENTENCE_TRANSFORMERS:
             module = ["benchmarks.serving", "--cross-encoder", port, "--encoder", args.encoder]
             self._command += module + threads
@@ -313,7 +309,10 @@ class Server:
     def __enter__(self) -> Server:
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            self._command, stdout=quiet, stderr=quiet if self.name == INFINITY else None
+            self._command,
+            stdout=quiet,
+            stderr=quiet if self.name == INFINITY else None,
+            env={**os.environ, "INFINITY_BETTERTRANSFORMER": "false"},
         )
         return self
 

@@ -18,9 +18,10 @@ def test_the_server_is_measured(encoder: str, tmp_path: Path) -> None:
     given = {"clients": [2], "seconds": 1, "device": "cpu", "threads": None, "encoder": encoder}
     args = argparse.Namespace(**given, soak=0.03, overload=0.5)
     save_ranker(build_ranker("crossjem-best", encoder), tmp_path / "model")
-    with serving.server(serving.OWN, args, tmp_path / "model") as url:
-        rows = list(serving.measure(serving.OWN, url, 5, args))
-        found = serving.endure(url, 5, args)
+    with serving.Server(serving.OWN, args, tmp_path) as server:
+        server.wait()
+        rows = list(serving.measure([server], 5, args))
+        found = serving.endure(server, 5, args)
     for row in rows:
         assert set(row["statuses"]) == {"200"}
         assert row["p50"] <= row["p99"]
@@ -32,8 +33,8 @@ def test_the_server_is_measured(encoder: str, tmp_path: Path) -> None:
 
 
 def test_the_rival_answers_the_same_requests(encoder: str) -> None:
-    (body, *_) = serving.bodies(3)
-    client, kind = TestClient(serving.cross_encoder_app(encoder)), {"content-type": "application/json"}
-    answer = client.post("/rerank", content=body, headers=kind).json()
+    ((query, texts), *_) = serving.requests(3)
+    client = TestClient(serving.cross_encoder_app(encoder))
+    answer = client.post("/rerank", json={"query": query, "texts": texts}).json()
     assert sorted(row["index"] for row in answer) == [0, 1, 2]
     assert answer == sorted(answer, key=lambda row: -row["score"])
