@@ -1,7 +1,8 @@
-# teacher -> teacher scores -> student -> evaluation -> comparison. Finished steps are not repeated, interrupted
-# trainings go on from their last checkpoint.
+# data -> teacher -> teacher scores -> student -> evaluation -> comparison. Finished steps are not repeated, interrupted
+# downloads and trainings go on where they stopped. Data that is missing is downloaded when you agree to it (YES=1: at
+# once); MSMARCO= and SODQ= are further arguments of `crossjem prepare`, for example MSMARCO="--hdct FOLDER".
 #
-#   make train-sodq
+#   make train-sodq YES=1
 #   make train-msmarco ENCODER=... TEACHER_ENCODER=... OVERLAYS="-c experiments/trainers/ddp-a100.yaml"
 
 ENCODER ?= distilbert/distilbert-base-uncased
@@ -9,6 +10,8 @@ TEACHER_ENCODER ?= google-bert/bert-base-uncased
 OVERLAYS ?=
 OPTIONS ?=
 RUNS ?= runs
+MSMARCO ?=
+SODQ ?= --mteb mteb/stackoverflowdupquestions-reranking
 
 .PHONY: train-sodq train-msmarco
 train-sodq: DATA ?= data/sodq
@@ -21,11 +24,16 @@ resume = $(if $(wildcard $(1)/checkpoints/last.ckpt),--ckpt_path last)
 fit = $(BIN)/crossjem fit -c experiments/$*.yaml
 common = $(OVERLAYS) --data.root $(DATA) $(OPTIONS)
 
+prepare_sodq = sodq $(SODQ)
+prepare_msmarco = msmarco-titles $(MSMARCO)
+# the last part that a training needs, if it is there and whole
+prepared = $(if $(wildcard $(DATA)/dev.parquet/manifest.json),$(shell grep -l '"complete": true' \
+  $(DATA)/dev.parquet/manifest.json),$(wildcard $(DATA)/dev.parquet))
+
 .PRECIOUS: $(RUNS)/%/teacher/.trained $(RUNS)/%/scores.parquet $(RUNS)/%/student/.trained
 
 $(RUNS)/%/teacher/.trained: | $(READY)
-	@test -e $(DATA)/train.parquet || { echo "no $(DATA)/train.parquet: make it with crossjem prepare \
-	(docs/prepare.md) or crossjem convert (docs/data.md), beside dev.parquet, or give DATA=FOLDER"; exit 2; }
+	$(if $(prepared),,$(BIN)/crossjem prepare $(prepare_$*) --out $(DATA) $(if $(YES),--yes))
 	$(fit) -c experiments/rankers/monobert.yaml -c experiments/losses/bce.yaml $(common) \
 	  --model.ranker.init_args.encoder $(TEACHER_ENCODER) --trainer.default_root_dir $(@D) $(call resume,$(@D))
 	touch $@

@@ -14,7 +14,7 @@ from tests import tiny_models
 from tests.conftest import example_lists, root
 
 
-def make(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def make(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs make with this interpreter's environment in place of one of its own."""
     environment = tmp_path / "environment"
     environment.mkdir(exist_ok=True)
@@ -22,8 +22,10 @@ def make(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (environment / "bin").symlink_to(Path(sys.executable).parent)
     (environment / ".ready").touch()
     command = ["make", f"VENV={environment}", f"RUNS={tmp_path / 'runs'}", *arguments]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=root(), env=variables, capture_output=True, text=True)
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(
+        command, cwd=root(), env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
 
 
 def test_help_lists_the_main_targets(tmp_path: Path) -> None:
@@ -32,11 +34,21 @@ def test_help_lists_the_main_targets(tmp_path: Path) -> None:
         assert f"  {target}" in out
 
 
-def test_missing_data_is_a_message_that_says_what_to_do(tmp_path: Path) -> None:
-    done = make(tmp_path, "train-msmarco", f"DATA={tmp_path / 'nothing'}")
+def test_missing_data_is_told_with_sizes_and_places(tmp_path: Path) -> None:
+    home = {"IR_DATASETS_HOME": str(tmp_path / "home")}
+    done = make(tmp_path, "train-msmarco", f"DATA={tmp_path / 'nothing'}", **home)
     assert done.returncode != 0
-    assert "train.parquet" in done.stdout
-    assert "crossjem convert" in done.stdout
+    for words in (
+        "msmarco-docs.trec.gz (8,501.8 MB, md5 d4863e4f",
+        "non-commercial research",
+        "to download, 8,9",
+    ):
+        assert words in done.stdout
+    assert "nothing was downloaded; say --yes (make: YES=1)" in done.stderr
+    assert str(tmp_path / "home" / "msmarco-document" / "collection.tsv.gz") in done.stderr
+    planned = make(tmp_path, "-n", "train-sodq", f"DATA={tmp_path / 'nothing'}", "YES=1").stdout
+    assert "crossjem prepare sodq --mteb mteb/stackoverflowdupquestions-reranking" in planned
+    assert "--yes" in planned
 
 
 def test_the_whole_pipeline_runs_once(tmp_path: Path) -> None:

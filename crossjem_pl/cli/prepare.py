@@ -33,7 +33,7 @@ def msmarco_titles(*, out: Path, hdct: Sequence[str] = (), **options: Any) -> No
         if part in runs:
             raise ValueError(f"--hdct: two runs for part {part!r}: {runs[part]} and {path}")
         runs[part] = Path(path)
-    _tell(prepare_titles(out, runs=runs, **options))
+    _tell(prepare_titles(out, runs=runs, **options), "msmarco", out)
 
 
 def sodq(
@@ -43,6 +43,7 @@ def sodq(
     mteb: str | None = None,
     tags: Sequence[Literal["java", "javascript", "python"]] = (),
     dev_fraction: float | None = None,
+    yes: bool = False,
 ) -> None:
     """Stack Overflow duplicate questions by their titles.
 
@@ -51,24 +52,26 @@ def sodq(
         linkso: folder of LinkSO's own files.
         mteb: instead, folder of MTEB's files, or the id of a hub dataset.
         tags: tags of LinkSO (default: all three).
-        dev_fraction: take dev out of the training queries (default: 0.1 of train, or MTEB's own dev split).
+        dev_fraction: take dev out of the training queries (default: 0.05 of train).
+        yes: download MTEB's files without asking.
     """
     if (linkso is None) == (mteb is None):
         raise ValueError("give one of --linkso and --mteb")
     if linkso is not None:
         share = DEV_FRACTION if dev_fraction is None else dev_fraction
-        _tell(prepare_linkso(linkso, out, tags=tags or TAGS, dev_fraction=share))
+        _tell(prepare_linkso(linkso, out, tags=tags or TAGS, dev_fraction=share), "sodq", out)
         return
     if tags:
         raise ValueError("--tags goes with --linkso: MTEB's rows do not tell the tag")
-    _tell(prepare_reranking(dataset_folder(str(mteb)), out, "sodq", dev_fraction=dev_fraction))
+    folder = dataset_folder(str(mteb), out, yes)
+    _tell(prepare_reranking(folder, out, "sodq", dev_fraction=dev_fraction), "sodq", out)
 
 
 def _reranking(name: str, hub: str) -> Callable[..., None]:
     """The command for a re-ranking dataset of MTEB."""
 
-    def dataset(*, out: Path, mteb: str = hub, dev_fraction: float | None = None) -> None:
-        _tell(prepare_reranking(dataset_folder(mteb), out, name, dev_fraction=dev_fraction))
+    def dataset(*, out: Path, mteb: str = hub, dev_fraction: float | None = None, yes: bool = False) -> None:
+        _tell(prepare_reranking(dataset_folder(mteb, out, yes), out, name, dev_fraction=dev_fraction))
 
     dataset.__doc__ = f"""{hub} of the Hugging Face hub.
 
@@ -76,6 +79,7 @@ def _reranking(name: str, hub: str) -> Callable[..., None]:
         out: folder to write.
         mteb: folder of MTEB's files, or the id of a hub dataset.
         dev_fraction: take dev out of the training queries (default: MTEB's own, or {DEV_FRACTION:g} of train).
+        yes: download without asking.
     """
     return dataset
 
@@ -117,10 +121,23 @@ def log(
     _tell(prepare_log(files, out, LogOptions(columns, **options)))
 
 
-def _tell(parts: Iterable[Written]) -> None:
-    """Prints the account of each part when it is written."""
+def _tell(parts: Iterable[Written], experiment: str | None = None, out: Path | None = None) -> None:
+    """Prints the account of each part when it is written, and at the end what to do with an experiment's lists."""
+    names = set()
     for written in parts:
         print(written, flush=True)
+        names.add(written.path.stem)
+    if experiment is not None and {"train", "dev"} <= names:
+        print(
+            f"next: make train-{experiment} DATA={out} (teacher, its scores, CROSS-JEM), or on the labels\n"
+            f"  crossjem fit -c {experiment} -c losses/softmax_ce --data.root {out}\n"
+            "checkpoints are chosen on dev.parquet; "
+            + (
+                "test.parquet is for the end"
+                if "test" in names
+                else "it is also what the paper's table reports"
+            )
+        )
 
 
 prepare = {

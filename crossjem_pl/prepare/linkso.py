@@ -4,7 +4,7 @@ Liu, Wang, Leng and Zhai, "LinkSO: A Dataset for Learning to Retrieve Similar Qu
 Development Forums", NL4SE 2018. For each tag (java, javascript, python) a folder with
 
     TAG_qid2all.txt    question id, title, body, answer; tab-separated, no header
-    TAG_cosidf.txt     header qid1 qid2 score label; 30 candidates a question, by tf-idf cosine
+    TAG_cosidf.txt     header qid1 qid2 score label (or none); 30 candidates a question, by tf-idf cosine
     TAG_train_qid.txt, TAG_test_qid.txt    one question id a line
 
 TAG_valid_qid.txt is not read: LinkSO's validation questions are its test questions.
@@ -21,13 +21,14 @@ from rich.progress import track
 
 from crossjem_pl.data.rows import parse_number
 from crossjem_pl.files import existing, read_lines
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.output import Written, fingerprint, judged_list, one_line, write_splits
 
 __all__ = ["DEV_FRACTION", "TAGS", "prepare_linkso"]
 
 DEV_FRACTION = 0.05
 TAGS = ("java", "javascript", "python")
+_COLUMNS = ("qid1", "qid2", "score", "label")
 _FILES = ("qid2all", "cosidf", "train_qid", "test_qid")
 SENTENCES = {
     "lists_without_positive": "lists without a duplicate among their candidates (kept)",
@@ -109,21 +110,30 @@ def _read(
 
 
 def _candidates(path: Path) -> dict[str, dict[str, float]]:
-    """Labels by question and candidate, the highest cosine first, equal ones as the lines stand."""
+    """Labels by question and candidate, the highest cosine first, equal ones as the lines stand.
+
+    A first line that names the columns, in any order and case and with others between them, is a header.
+    """
     candidates: dict[str, dict[str, tuple[float, float]]] = {}
+    places, width = [0, 1, 2, 3], 4
     for number, line in read_lines(path):
         fields = [text.strip() for text in line.split("\t")]
-        if number == 1 and fields[0].lower() == "qid1":
+        names = [text.lower() for text in fields]
+        if number == 1 and set(_COLUMNS) <= {*names}:
+            places, width = [names.index(name) for name in _COLUMNS], len(fields)
             continue
-        values = [parse_number(text) for text in fields[2:]]
-        if len(values) != 2 or values[0] is None or values[1] is None:
-            raise ValueError(f"{path}, line {number}: expected qid1, qid2, score and label between tabs")
-        of_query = candidates.setdefault(fields[0], {})
-        if fields[1] in of_query:
+        cells = [fields[place] for place in places] if len(fields) == width else []
+        score, label = [parse_number(text) for text in cells[2:]] or [None, None]
+        if score is None or label is None or not all(cells[:2]):
             raise ValueError(
-                f"{path}, line {number}: question {fields[0]!r} has candidate {fields[1]!r} before"
+                f"{path}, line {number}: expected {', '.join(_COLUMNS)} between tabs, got {shown(line)}"
             )
-        of_query[fields[1]] = (-values[0], values[1])
+        of_query = candidates.setdefault(cells[0], {})
+        if cells[1] in of_query:
+            raise ValueError(
+                f"{path}, line {number}: question {cells[0]!r} has candidate {cells[1]!r} before"
+            )
+        of_query[cells[1]] = (-score, label)
     return {
         query: {item: of_query[item][1] for item in sorted(of_query, key=lambda item: of_query[item][0])}
         for query, of_query in candidates.items()

@@ -19,9 +19,11 @@ from typing import Any
 from rich.progress import track
 
 from crossjem_pl.data.rows import parse_number
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
 from crossjem_pl.lists import RankingList
+from crossjem_pl.prepare.download import Remote, fetch
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
 
 __all__ = ["PARTS", "TITLES", "candidates", "load", "prepare_titles", "records", "titles_of"]
@@ -34,6 +36,10 @@ PARTS = {
 }
 """Parts and their ids below the dataset's own."""
 TITLES = "titles.sqlite"
+LICENCE = (
+    "MS MARCO is for non-commercial research; its terms: https://microsoft.github.io/msmarco/Datasets.html (other "
+    "datasets: https://ir-datasets.com)"
+)
 
 SENTENCES = {
     "lists_without_positive": "lists without a relevant item (kept: a teacher's scores need none)",
@@ -71,6 +77,7 @@ def prepare_titles(
     dev_depth: int | None = None,
     add_positives: bool = False,
     lists_per_shard: int = LISTS_PER_SHARD,
+    yes: bool = False,
 ) -> Iterator[Written]:
     """Writes `out/PART.parquet/` for each part, in flat memory, and yields an account of each.
 
@@ -91,6 +98,7 @@ def prepare_titles(
         dev_depth: candidates of a query of the other parts; None keeps all.
         add_positives: put relevant items that the first stage missed at the end of the training lists.
         lists_per_shard: lists in a shard.
+        yes: download what ir_datasets does not have without asking.
 
     Raises:
         FileNotFoundError: a run does not exist.
@@ -106,15 +114,13 @@ def prepare_titles(
             raise ValueError(f"{run}: candidates for part {part!r}, which is not among {', '.join(parts)}")
         run_files(run)
     ids = {part: f"{dataset}/{PARTS.get(part, part)}" for part in parts}
+    needed: dict[Remote, None] = {}
     for part, dataset_id in ids.items():
-        load(
-            dataset_id,
-            "queries",
-            "qrels",
-            *["docs"] * (documents is None),
-            *["scoreddocs"] * (part not in runs),
-        )
-
+        kinds = ("queries", "qrels", *["docs"] * (documents is None), *["scoreddocs"] * (part not in runs))
+        load(dataset_id, *kinds)
+        needed |= dict.fromkeys(file for kind in kinds if (file := remote_file(dataset_id, kind)))
+    unfinished = [part for part in parts if not _is_complete(out, part)]
+    fetch(list(needed) if unfinished else [], LICENCE, yes)
     for part, dataset_id in ids.items():
         options: dict[str, Any] = {
             "depth": depth if part == "train" else dev_depth,
@@ -129,7 +135,16 @@ def prepare_titles(
         }
         titles = partial(open_titles, out / TITLES, dataset, documents)
         make = partial(_lists, dataset_id, runs.get(part), titles, **options)
-        yield write_part(out, part.replace("/", "-"), made_of, make, SENTENCES, lists_per_shard)
+        yield write_part(out, _name(part), made_of, make, SENTENCES, lists_per_shard)
+
+
+def _name(part: str) -> str:
+    return part.replace("/", "-")
+
+
+def _is_complete(out: Path, part: str) -> bool:
+    manifest = Manifest.read(out / f"{_name(part)}.parquet")
+    return manifest is not None and manifest.complete
 
 
 def _lists(
@@ -248,21 +263,28 @@ def records(dataset_id: str, kind: str) -> Iterator[Any]:
         ) from error
 
 
-def _remedy(dataset_id: str, kind: str) -> str:
-    """Which file is meant, and where ir_datasets looks for it before it downloads."""
+def remote_file(dataset_id: str, kind: str) -> Remote | None:
+    """The file of a kind, where ir_datasets downloads it from, and where it looks for it before it does."""
     import ir_datasets
 
     base, _, part = dataset_id.partition("/")
     key = kind if kind == "docs" else f"{part.removesuffix('/judged')}/{kind}"
     entry = ir_datasets.util.DownloadConfig.contents().get(base, {}).get(key)
     if entry is None or not {"url", "cache_path"} <= entry.keys():
-        return f"See https://ir-datasets.com for the files of {base!r}."
-    path = ir_datasets.util.home_path() / base / entry["cache_path"]
-    size = entry.get("size_hint", 0) / 1e6
+        return None
+    path = Path(ir_datasets.util.home_path()) / base / entry["cache_path"]
+    headers = entry.get("download_args", {}).get("headers", {})
+    return Remote(entry["url"], path, int(entry.get("size_hint", 0)), f"md5:{entry['expected_md5']}", headers)
+
+
+def _remedy(dataset_id: str, kind: str) -> str:
+    """What to do about a file that cannot be read."""
+    file = remote_file(dataset_id, kind)
+    if file is None:
+        return f"See https://ir-datasets.com for the files of {dataset_id.partition('/')[0]!r}."
     return (
-        f"Without a connection, download {entry['url']} ({size:,.1f} MB, MD5 {entry['expected_md5']}) elsewhere and "
-        f"put it at {path}; if a damaged file is there, remove it. The environment variable IR_DATASETS_HOME moves "
-        "that folder."
+        f"Without a connection, put this file there: {file}; if a damaged file is there, remove it. The environment "
+        "variable IR_DATASETS_HOME moves that folder."
     )
 
 

@@ -24,6 +24,7 @@ from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
+from crossjem_pl.prepare.download import hub_dataset
 from crossjem_pl.prepare.linkso import DEV_FRACTION
 from crossjem_pl.prepare.output import Written, fingerprint, judged_list, one_line, write_splits
 
@@ -43,25 +44,13 @@ SENTENCES = {
 }
 
 
-def dataset_folder(name: str) -> Path:
-    """The folder `name`, or the downloaded (or cached) files of the dataset repository `name` on the hub.
+def dataset_folder(name: str, out: Path, yes: bool = False) -> Path:
+    """The folder `name`, or `out/source` with the files of the dataset `name` of the hub, see `hub_dataset`.
 
     Raises:
-        ValueError: `name` is no folder, and the hub cannot be reached or has no such repository; says what to download.
+        ValueError: `name` is no folder, and the hub cannot be reached or has no such dataset; says what to download.
     """
-    if Path(name).is_dir():
-        return Path(name)
-    from huggingface_hub import snapshot_download
-
-    patterns = [f"*{end}" for end in ROW_ENDINGS]
-    try:
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
-    except (OSError, ValueError) as error:  # the hub's errors are of these types
-        raise ValueError(
-            f"{name}: neither a folder nor a hub dataset that can be downloaded ({type(error).__name__}). Download its "
-            f"files from https://huggingface.co/datasets/{name}/tree/main on a machine that reaches the hub, put them "
-            "in a folder, keeping their names, and give that folder in place of the id"
-        ) from error
+    return Path(name) if Path(name).is_dir() else hub_dataset(name, out / "source", ROW_ENDINGS, yes)
 
 
 def prepare_reranking(

@@ -92,11 +92,24 @@ def test_tags_are_joined_and_dev_comes_from_train(tmp_path: Path) -> None:
         prepared(folder, tmp_path / "out", tags=("java", "python"))
 
 
+def test_the_header_names_columns_in_any_order_and_case_or_is_not_there(tmp_path: Path) -> None:
+    _, *bare = COSIDF.splitlines()
+    rows = [line.split("\t") for line in bare]
+    turned = ["Label\tQID2\t rank\tScore \tqid1", *(f"{d}\t{b}\t0\t{c}\t{a}" for a, b, c, d in rows)]
+    for name, text in (("whole", COSIDF), ("turned", "\n".join(turned)), ("none", "\n".join(bare))):
+        prepared(linkso(tmp_path / name / "in", cosidf=text), tmp_path / name)
+        for part in ("train", "test"):
+            assert lists(tmp_path / name / f"{part}.parquet") == lists(tmp_path / "whole" / f"{part}.parquet")
+
+
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\t1\n"}, "line 2: expected qid1, qid2, score and label"),
-        ({"cosidf": "1\t11\thigh\t1\n"}, "line 1: expected qid1, qid2, score and label"),
+        (
+            {"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\t1\n"},
+            "line 2: expected qid1, qid2, score, label",
+        ),
+        ({"cosidf": "1\t11\thigh\t1\n"}, "line 1: expected qid1, qid2, score, label"),
         ({"cosidf": COSIDF + "1\t11\t0.1\t0\n"}, "line 12: question '1' has candidate '11' before"),
         ({"qid2all": "1 a title\n"}, "qid2all.txt, line 1: expected question id, title"),
         ({"qid2all": TITLES + "1\tagain\t\t\n"}, "line 12: question '1' has another title before"),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -243,23 +240,6 @@ def test_truncated_documents_leave_no_store(tmp_path: Path, dataset: str) -> Non
     with pytest.raises(ValueError, match=r"cannot read the documents .*EOFError"):
         prepared(tmp_path / "out", dataset, parts=("dev",))
     assert not list((tmp_path / "out").iterdir())
-
-
-def test_without_a_connection_it_says_what_to_download(tmp_path: Path) -> None:
-    script = (
-        "import pathlib, sys\n"
-        "from crossjem_pl.prepare.msmarco import prepare_titles\n"
-        "list(prepare_titles(pathlib.Path(sys.argv[1]), parts=('dev',)))\n"
-    )
-    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
-    settings = {"IR_DATASETS_HOME": str(tmp_path / "home"), "IR_DATASETS_DL_TRIES": "1", **nowhere}
-    command = [sys.executable, "-c", script, str(tmp_path / "out")]
-    done = subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False
-    )
-    assert "msmarco-document: cannot read the documents" in done.stderr
-    assert "msmarco-docs.trec.gz (8,501.8 MB, MD5 d4863e4f342982b51b9a8fc668b2d0c0)" in done.stderr
-    assert str(tmp_path / "home" / "msmarco-document" / "collection.tsv.gz") in done.stderr
 
 
 def test_the_title_store_refuses_what_it_cannot_hold(tmp_path: Path) -> None:

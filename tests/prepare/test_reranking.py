@@ -14,7 +14,7 @@ from crossjem_pl.data.formats import read_lists
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.output import Written
-from crossjem_pl.prepare.reranking import dataset_folder, prepare_reranking
+from crossjem_pl.prepare.reranking import prepare_reranking
 
 ROW = {"query": "mount an ISO", "positive": ["mounting ISO images"], "negative": ["burn an ISO", "format"]}
 
@@ -170,17 +170,3 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     jsonl(tmp_path / "in" / "test.jsonl.gz", ROW)
     with pytest.raises(ValueError, match="several kinds for test"):
         prepared(tmp_path / "in", tmp_path / "out")
-
-
-def test_hub_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    assert dataset_folder(str(tmp_path)) == tmp_path
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for name in ("crossjem-tests/no-such-dataset", "no/such/folder"):
-        with pytest.raises(ValueError, match=f"https://huggingface.co/datasets/{name}/tree/main .*put them"):
-            dataset_folder(name)
-    monkeypatch.setattr(
-        huggingface_hub, "snapshot_download", lambda name, **options: f"{name} {options['repo_type']}"
-    )
-    assert dataset_folder("owner/name") == Path("owner/name dataset")
