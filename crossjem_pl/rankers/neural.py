@@ -37,12 +37,9 @@ class RankerOptions(EncoderOptions, total=False):
 
 
 class NeuralRanker(Ranker):
-    """A ranker whose first init argument is `encoder` and which accepts `random_init`.
+    """A ranker whose first init argument is `encoder`, where its tokenizer comes from, and which accepts `random_init`.
 
-    Args:
-        init_args: the subclass's init arguments (see `Ranker`).
-        encoder: where the tokenizer comes from.
-        options: the `limits` are taken out of it and become attributes; what is left is for `load_encoder`.
+    The `limits` are taken out of `options` and become attributes; what is left is for `load_encoder`.
 
     Raises:
         ValueError: if a limit is below 1.

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import (
-    DistilBertConfig,
-    DistilBertModel,
-    ElectraConfig,
-    ElectraModel,
-    ModernBertConfig,
-    ModernBertModel,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import AutoConfig, AutoModel
 
 from tests import tiny_models
 
@@ -24,38 +15,18 @@ FAMILIES = ("bert", "distilbert", "electra", "roberta")
 
 def write(folder: Path, family: str) -> str:
     """A random two-layer encoder of `family`, 32 wide (electra's embeddings are narrower)."""
-    if family == "bert":
-        return str(tiny_models.write_bert(folder))
     words = tiny_models.tokenizer()
     torch.manual_seed(0)
-    shape = {
-        "vocab_size": len(words),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 96,
-        "pad_token_id": words.pad_token_id,
-    }
-    model: PreTrainedModel
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     if family == "distilbert":
-        model = DistilBertModel(
-            DistilBertConfig(
-                vocab_size=len(words),
-                dim=32,
-                n_layers=2,
-                n_heads=2,
-                hidden_dim=64,
-                max_position_embeddings=96,
-            )
-        )
-    elif family == "electra":
-        model = ElectraModel(ElectraConfig(**shape, embedding_size=16))
-    elif family == "roberta":
-        model = RobertaModel(RobertaConfig(**shape, type_vocab_size=1))
-    else:
-        special = {f"{name}_token_id": words.pad_token_id for name in ("bos", "eos", "cls", "sep")}
-        model = ModernBertModel(ModernBertConfig(**shape, **special))
-    model.save_pretrained(folder)
+        sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), sizes.values(), strict=True))
+    shape: dict[str, Any] = {"vocab_size": len(words), "max_position_embeddings": 96, **sizes}
+    shape |= {"pad_token_id": words.pad_token_id}
+    shape |= {"electra": {"embedding_size": 16}, "roberta": {"type_vocab_size": 1}}.get(family, {})
+    if family == "bert":
+        return str(tiny_models.write_bert(folder))
+    if family == "modernbert":
+        shape |= dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)
+    AutoModel.from_config(AutoConfig.for_model(family, **shape)).save_pretrained(folder)
     words.save_pretrained(folder)
     return str(folder)

@@ -58,13 +58,9 @@ class ItemSideLayers(nn.ModuleList):
     ) -> Tensor:
         """States [P * Q + G * W, width]: those of the contexts, then those of the items' tokens group by group.
 
-        Args:
-            joint: [P, S, width], the joint encoding.
-            table: [places, width], see `place_table`; what is added to an entry is the row of its `entry_place` less
-                that of its `entry_shared`.
-            context_mask, word_mask, entry_token, entry_place, entry_shared, group_token, group_item, group_pass: see
-                `CrossJEM.run_axes`.
-            query_bias: added to the logits of the items' tokens on the query's words.
+        From the joint encoding [P, S, width], the embeddings of places (see `place_table`) and the tensors of
+        `CrossJEM.run_axes`. The row of an entry's `entry_place` less that of its `entry_shared` is added to it;
+        `query_bias` is added to the logits of the items' tokens on the query's words.
         """
         of_context = torch.where(context_mask, 0.0, HIDDEN)
         of_query = torch.where(word_mask, query_bias, of_context)[group_pass]
@@ -139,16 +135,11 @@ def _run(
     keys: Tensor,
     seen: Tensor,
 ) -> Tensor:
-    """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width].
+    """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width], from states [n, width].
 
-    Args:
-        states: [n, width].
-        enter: makes the states, their queries, keys and values from fewer, so that these are projected once; or None.
-        columns: int64 [P, Q], rows of `states`.
-        of_context: float32 [P, Q], what is added to the logits of a context on itself.
-        rows: int64 [G, W], rows of `states` of the items' tokens.
-        keys: int64 [G, K], rows of `states` that they attend to.
-        seen: float32 [G, W, K], what is added to their logits.
+    `columns` [P, Q], `rows` [G, W] and `keys` [G, K] are rows of the states: those of the contexts, of the items'
+    tokens, and of what these attend to; `of_context` [P, Q] and `seen` [G, W, K] are added to the logits. `enter` makes
+    the states, queries, keys and values from fewer, so that these are projected once.
     """
     bert = hasattr(layer, "intermediate")
     attention = layer.attention.self if bert else layer.attention

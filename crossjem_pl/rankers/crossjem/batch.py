@@ -72,14 +72,8 @@ class Passes(NamedTuple):
 def deal(
     queries: Ragged, items: Ragged, mask: Tensor, max_items: int, max_union: int, order: PassOrder
 ) -> Passes:
-    """Puts the items of several lists into passes, see `plan_passes`.
-
-    Args:
-        queries: one row of token ids per list.
-        items: one row of token ids per item, list after list.
-        mask: bool [lists, max_items].
-        max_items, max_union, order: see `plan_passes`.
-    """
+    """Puts the items of several lists into passes, see `plan_passes`: from one row of token ids per list, one per item,
+    list after list, and a bool mask [lists, max_items]."""
     rows, pass_of_row, row_of_item = [], [], []
     list_of_pass: list[int] = []
     begin = found = 0
@@ -184,13 +178,8 @@ def _neighbours(shape: tuple[int, int], starts: Ints, own: Ragged, query_bias: f
     """What is added to the attention logits of joint passes, float32 [P, S, S]: row sees column.
 
     [CLS], the query and [SEP] see each other and nothing else, so that they do not depend on the items. A union
-    token sees them, the query's words with `query_bias` added, and the tokens that it shares an item with.
-
-    Args:
-        shape: P, S.
-        starts: int64 [P, 1], where the unions begin.
-        own: the flat places (of P * S) of the distinct tokens of each item.
-        query_bias: see above.
+    token sees them, the query's words with `query_bias` added, and the tokens that it shares an item with. `starts`
+    [P, 1] is where the unions begin, `own` has the flat places (of P * S) of each item's distinct tokens.
     """
     columns = np.arange(shape[1])[None, :]
     of_query = columns < starts

@@ -111,13 +111,6 @@ class TextTower(nn.Module):
 
     Pooling over the row's used positions: "cls" takes the first position, "mean" and "max" are themselves,
     "weighted" is sum_t a_t h_t with a = softmax over t of <w, h_t>, w learned from 0 (where it is the mean).
-
-    Args:
-        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
-        options: how the encoder is loaded, see `EncoderOptions`.
-        pooling: see above.
-        specs: the projections, see `ProjectionSpec`.
-        normalize: whether the vectors have length 1.
     """
 
     def __init__(
@@ -197,11 +190,7 @@ class DecoupledRanker(NeuralRanker):
     noticed: call `item_cache.clear()`. The cache is no part of a model folder, a checkpoint or a copy of the
     ranker.
 
-    Args:
-        init_args: the subclass's init arguments (see `Ranker`).
-        encoder: where the tokenizer comes from.
-        options: see `TextOptions`.
-        query_prompt, item_prompt: text put in front of every query and every item.
+    `query_prompt` and `item_prompt` are put in front of every query and every item.
     """
 
     cls_and_sep: ClassVar[bool] = False
@@ -337,13 +326,10 @@ class DecoupledRanker(NeuralRanker):
 
 
 class DualRanker(DecoupledRanker):
-    """Scores an item by the inner product of its vector and the query's, times a scale.
+    """Scores an item by the inner product of its vector and the query's: scale * <e_q(q), e_d(d)>.
 
-    score(q, d) = scale * <e_q(q), e_d(d)>. A subclass sets `text_tower` or overrides `tower`; one that
-    compares vectors in another way overrides `compare` and says so by `inner_product = False`. Item vectors can be
-    computed beforehand, see `DecoupledRanker`.
-
-    A subclass calls `build(...)` at the end of its `__init__`.
+    A subclass sets `text_tower` or overrides `tower`, and calls `build(...)` at the end of its `__init__`; one that
+    compares vectors in another way overrides `compare` and says so by `inner_product = False`.
     """
 
     inner_product: bool = True

@@ -50,9 +50,7 @@ class RowFormat:
     """What surrounds the tokens of a text in its row, and which positions count.
 
     Args:
-        prefix: token ids in front of the text ([CLS], markers).
-        end: the id behind it ([SEP]).
-        pad: id that fills rows up.
+        prefix, end, pad: token ids in front of the text ([CLS], markers), behind it ([SEP]), and of padding.
         skip_first: leading positions that are not `used` (an instruction).
         skip_tokens: ids that are not `used` wherever they stand in the text (punctuation).
         fill_token: id that fills rows shorter than `fill_length`; such positions are `used`.

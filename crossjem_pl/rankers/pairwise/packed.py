@@ -39,13 +39,7 @@ _TOKENS_PER_RUN = 1 << 14
 
 
 class PackedRanker(NeuralRanker):
-    """A ranker whose `score_run` encodes all sequences of some lists end to end.
-
-    Args:
-        init_args: the subclass's init arguments (see `Ranker`).
-        encoder: see `PackedEncoder`.
-        options: see `RankerOptions`; `attn_implementation` must stay unset.
-    """
+    """A ranker whose `score_run` encodes all sequences of some lists end to end; see `PackedEncoder`."""
 
     encoder: PackedEncoder
 

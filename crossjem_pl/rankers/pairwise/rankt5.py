@@ -28,12 +28,8 @@ class T5Ranker(PairRanker):
     in training they leave the token embeddings, to which a checkpoint may tie them. Query and item are turned into
     tokens each by itself, which for T5's tokenizer is the same as tokenising the whole prompt.
 
-    Args:
-        init_args: the subclass's init arguments (see `Ranker`).
-        encoder: hub id or folder of a T5, mT5 or umT5.
-        labels: the tokens whose logits `logits` gives; without any the decoder is left out.
-        options: see `PairOptions`; `layers` keeps that many layers of the encoder and as many of the decoder, evenly
-            spaced, the first and the last among them.
+    `labels` are the tokens whose logits `logits` gives; without any the decoder is left out. `layers` keeps that many
+    layers of the encoder and as many of the decoder, evenly spaced, the first and the last among them.
 
     Raises:
         ValueError: on a model of another family, a label that is not one token, or a wrong number of layers.
