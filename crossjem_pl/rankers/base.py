@@ -27,8 +27,9 @@ __all__ = [
     "TokenContribution",
     "check_choice",
     "init_arguments",
-    "into_slots",
     "item_mask",
+    "item_places",
+    "item_scores",
     "public_classes",
     "register",
     "tensors",
@@ -77,15 +78,15 @@ class Batch(TensorRecord):
         truncated_items: items of this batch that lost tokens to a length limit.
         truncated_queries: queries of this batch that lost tokens to a length limit.
         runs: the inputs of each run of the ranker's network, for rankers that define `score_run`.
-        slots: int64 [all outputs of all runs, one run after another], the place of each output in the flattened
-            [lists, max_items]; outputs of padding have the place `item_mask.numel()`, which is cut off.
+        places: int64 [lists, max_items], where the score of each item is among the outputs of all runs, one run after
+            another; items that are scored once share a place. Anything on padding.
     """
 
     item_mask: Tensor
     truncated_items: int
     truncated_queries: int
     runs: list[dict[str, Tensor]] = field(default_factory=list, kw_only=True)
-    slots: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), kw_only=True)
+    places: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,10 @@ class Ranker(nn.Module, ABC):
 
     def forward(self, batch: Any) -> Tensor:
         """Scores, float32 [lists, max_items]; entries where `batch.item_mask` is False are 0."""
-        return into_slots([self.score_run(**run) for run in batch.runs], batch.slots, batch.item_mask)
+        return item_scores([self.score_run(**run) for run in batch.runs], batch)
 
     def score_run(self, *args: Any, **tensors: Any) -> Tensor:
-        """The network: the outputs of one run, float32 [n], one for each of the run's `slots`, from its inputs by name.
+        """The network: the outputs of one run, float32 [n], from its inputs by name.
 
         It reads tensors only: no size and no branch depends on a tensor's value, so that it can be compiled as a
         whole and exported.
@@ -308,17 +309,18 @@ def item_mask(lists: Sequence[RankingList]) -> Tensor:
     return torch.arange(int(counts.max()))[None, :] < counts[:, None]
 
 
-def into_slots(outputs: Sequence[Tensor], slots: Tensor, mask: Tensor) -> Tensor:
-    """Scores, float32, in the shape of `mask`: the outputs of all runs at their `slots`, 0 elsewhere.
-
-    Args:
-        outputs: float32 [n] of each run.
-        slots: int64 [all n], see `Batch`.
-        mask: bool [lists, max_items].
-    """
+def item_scores(outputs: Sequence[Tensor], batch: Batch) -> Tensor:
+    """Scores, float32 [lists, max_items]: of the outputs of all runs, [n] each, those at the batch's `places`; 0 on
+    padding."""
     values = torch.cat(list(outputs)) if len(outputs) != 1 else outputs[0]
-    flat = torch.zeros(mask.numel() + 1, dtype=torch.float32, device=values.device)
-    return flat.index_copy(0, slots, values)[:-1].view(mask.shape)
+    return values[batch.places].float().masked_fill(~batch.item_mask, 0.0)
+
+
+def item_places(mask: Tensor, outputs: Ints) -> Tensor:
+    """Numbers int64 [items] of all items, list after list, in the shape of a bool mask [lists, max_items]; else 0."""
+    places = torch.zeros(mask.shape, dtype=torch.int64)
+    places[mask] = torch.from_numpy(outputs)
+    return places
 
 
 def init_arguments(scope: dict[str, Any], options: Mapping[str, Any] | None = None) -> dict[str, Any]:

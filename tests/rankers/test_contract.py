@@ -125,3 +125,12 @@ def test_names_the_list_and_field_of_a_text_without_tokens(ranker: Ranker) -> No
         return
     with pytest.raises(ValueError, match=r"'q7'.*'items'.*no tokens"):
         ranker.collate([one])
+
+
+def test_equal_items_tie_exactly(ranker: Ranker) -> None:
+    """However many items stand between them; but for the Set-Encoder, to which each is one more item to see."""
+    texts = [text for one in example_lists(6, seed=2, most_items=8) for text in one.items]
+    one = RankingList.from_texts("red shoes", [*texts, "sofa lamp", *texts[::-1]])
+    (row,) = scores(ranker, [one])
+    tolerance = 1e-5 if ranker.name == "setencoder" else 0.0
+    torch.testing.assert_close(row[: len(texts)], row[len(texts) + 1 :].flip(0), rtol=0, atol=tolerance)

@@ -105,7 +105,7 @@ def test_the_batch_counts_cut_texts(tiny_bert: str) -> None:
     assert (batch.truncated_queries, batch.truncated_items) == (1, 2)
     assert batch.item_mask.tolist() == [[True, True, True], [True, False, False]]
     moved = batch.to("meta")
-    assert {value.device.type for value in (moved.slots, *moved.runs[0].values())} == {"meta"}
+    assert {value.device.type for value in (moved.places, *moved.runs[0].values())} == {"meta"}
 
 
 @torch.no_grad()

@@ -30,7 +30,7 @@ __all__ = ["EXPORT_FILE", "OPSET", "Description", "export_ranker", "read_descrip
 EXPORT_FILE = "export.json"
 """Its name. A folder that has it is an exported model."""
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

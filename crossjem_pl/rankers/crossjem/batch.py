@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -43,14 +43,14 @@ class Passes(NamedTuple):
         rows: token ids of the items, each distinct row of a list once.
         pass_of_row: int64 [rows].
         row_of_item: int64 [items]; items of equal tokens share a row, so that their scores are equal.
-        slot_of_item: int64 [items], the item's place in the flattened [lists, max_items].
+        items: int64 [items], the item's number among all items of the lists.
     """
 
     queries: Ragged
     rows: Ragged
     pass_of_row: Ints
     row_of_item: Ints
-    slot_of_item: Ints
+    items: Ints
 
     def select(self, passes: Ints) -> Passes:
         """The passes of these numbers, in this order."""
@@ -65,19 +65,19 @@ class Passes(NamedTuple):
             self.rows.take(rows),
             number[self.pass_of_row[rows]],
             row_number[self.row_of_item[items]],
-            self.slot_of_item[items],
+            self.items[items],
         )
 
 
 def deal(
-    queries: Ragged, items: Ragged, mask: Tensor, max_items: int, max_union: int, order: PassOrder
+    queries: Ragged, items: Ragged, counts: Sequence[int], max_items: int, max_union: int, order: PassOrder
 ) -> Passes:
     """Puts the items of several lists into passes, see `plan_passes`: from one row of token ids per list, one per item,
-    list after list, and a bool mask [lists, max_items]."""
+    list after list, and the number of items of each list."""
     rows, pass_of_row, row_of_item = [], [], []
     list_of_pass: list[int] = []
     begin = found = 0
-    for number, count in enumerate(mask.sum(1).tolist()):
+    for number, count in enumerate(counts):
         own = items.slice(begin, begin + count)
         index, member = distinct_rows(own)
         distinct = own.take(index)
@@ -92,19 +92,19 @@ def deal(
         Ragged.joined(rows),
         np.concatenate(pass_of_row),
         np.concatenate(row_of_item),
-        np.flatnonzero(mask.numpy().ravel()),
+        np.arange(begin),
     )
 
 
 def runs(
-    ranker: CrossJEM, passes: Passes, spare: int, cost: int | None
-) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """The tensors of each run (see `CrossJEM.run_axes`) and the slots of its outputs, int64 [n].
+    ranker: CrossJEM, passes: Passes, cost: int | None
+) -> Iterator[tuple[dict[str, Tensor], Ints, Ints]]:
+    """The tensors of each run (see `CrossJEM.run_axes`), and of each item of the run its number among all items and
+    its row, int64 [items] each.
 
     Args:
         ranker: whose settings decide what the tensors are, and how they are padded.
         passes: what to run.
-        spare: the slot of outputs that are padding.
         cost: see `length_runs`; None for all passes in one run.
     """
     union = token_union(passes.rows, passes.pass_of_row, len(passes.queries.lengths))
@@ -114,8 +114,7 @@ def runs(
         if len(parts) > 1:
             union = token_union(part.rows, part.pass_of_row, len(part.queries.lengths))
         made = _tensors(ranker, part, union)
-        slots = _padded(part.slot_of_item, ranker.steps.items, spare)
-        yield {name: torch.from_numpy(made[name]) for name in ranker.run_axes}, torch.from_numpy(slots)
+        yield {name: torch.from_numpy(made[name]) for name in ranker.run_axes}, part.items, part.row_of_item
 
 
 def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, np.ndarray]:
@@ -144,7 +143,6 @@ def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, n
         "context_mask": in_context < starts,
         "word_mask": (in_context > 0) & (in_context < starts - 1),
         "item_pass": _padded(pass_of_row, steps.items, 0),
-        "item_of_output": _padded(passes.row_of_item, steps.items, 0),
     }
     if ranker.union_attention == "item":
         made["attention_mask"] = _neighbours(shape, starts, own, ranker.query_bias)

@@ -20,6 +20,7 @@ from crossjem_pl.rankers.base import (
     check_choice,
     init_arguments,
     item_mask,
+    item_places,
     register,
 )
 from crossjem_pl.rankers.crossjem import heads
@@ -224,7 +225,7 @@ class CrossJEM(NeuralRanker):
     def passes(self, lists: Sequence[RankingList]) -> Passes:
         """How the items of the lists are dealt to passes."""
         queries, items = self.encode_queries(lists).tokens, self.encode_items(lists).tokens
-        return self._deal(queries, items, item_mask(lists))
+        return self._deal(queries, items, lists)
 
     def parts(self, ranking_list: RankingList) -> list[Ints]:
         passes = self.passes([ranking_list])
@@ -234,12 +235,18 @@ class CrossJEM(NeuralRanker):
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
-        passes = self._deal(queries.tokens, items.tokens, mask)
+        passes = self._deal(queries.tokens, items.tokens, lists)
         cost = self.run_cost
         if cost is None and not self.training and next(self.parameters()).device.type == "cpu":
             cost = _RUN_COST * torch.get_num_threads()
-        made, slots = zip(*runs(self, passes, mask.numel(), cost), strict=True)
-        return Batch(mask, items.truncated, queries.truncated, runs=list(made), slots=torch.cat(slots))
+        made: list[dict[str, Tensor]] = []
+        outputs, before = np.empty_like(passes.items), 0
+        for run, members, rows in runs(self, passes, cost):
+            outputs[members] = before + rows
+            before += len(run["item_pass"])
+            made.append(run)
+        places = item_places(mask, outputs)
+        return Batch(mask, items.truncated, queries.truncated, runs=made, places=places)
 
     def pad_to_few_shapes(self) -> None:
         self.steps = Steps(4, 64, 64, 64)
@@ -249,7 +256,7 @@ class CrossJEM(NeuralRanker):
         """The names of the tensors of a run and of their axes.
 
         P passes of S tokens `[CLS] query [SEP] union`, Q of them `[CLS] query [SEP]`; R rows of distinct items with
-        T tokens; n items:
+        T tokens:
 
         - input_ids, segment_ids, position_ids: int64 [P, S].
         - attention_mask: int64 [P, S], or with "item" attention float32 [P, S, S], what is added to the logits.
@@ -259,7 +266,6 @@ class CrossJEM(NeuralRanker):
         - item_rows: int64 [R, T], where the states of the item's tokens are: among all P * S, in ascending order
           and each token once; with item-side layers among all P * Q + G * W, in the item's order.
         - item_positions: int64 [R, T], the (first) place of each of these tokens in its item.
-        - item_of_output: int64 [n], the row of each item.
         - entry_token: int64 [E], the states among all P * S that enter the item-side layers, entry_place and
           entry_shared: int64 [E], the place of the token in the item, and that which it has in the union.
         - group_token, group_item: int64 [G, W], items put into rows of W tokens: which entry each token is, and the
@@ -277,7 +283,7 @@ class CrossJEM(NeuralRanker):
         elif self._segments:
             axes["segment_ids"] = passes
         axes |= {"context_mask": context, "word_mask": context, "item_pass": ("items",), "item_mask": items}
-        axes |= {"item_rows": items, "item_positions": items, "item_of_output": ("outputs",)}
+        axes |= {"item_rows": items, "item_positions": items}
         if self.item_side_layers is not None:
             entries = ("entry_token", "entry_place", "entry_shared") if self.own_places else ("entry_token",)
             axes |= dict.fromkeys(entries, ("entries",))
@@ -295,7 +301,6 @@ class CrossJEM(NeuralRanker):
         item_mask: Tensor,
         item_rows: Tensor,
         item_positions: Tensor,
-        item_of_output: Tensor,
         segment_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         entry_token: Tensor | None = None,
@@ -305,7 +310,7 @@ class CrossJEM(NeuralRanker):
         group_item: Tensor | None = None,
         group_pass: Tensor | None = None,
     ) -> Tensor:
-        """Scores, float32 [n], from the tensors of `run_axes`."""
+        """Scores of distinct items, float32 [R], from the tensors of `run_axes`."""
         seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
         context, states = hidden[:, : context_mask.shape[1]], hidden.flatten(0, 1)
@@ -321,7 +326,7 @@ class CrossJEM(NeuralRanker):
         items = item_rows, item_mask, item_positions, item_pass
         tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *items)
         with _full_precision(input_ids.device):
-            return self.head(tokens)[item_of_output].float()
+            return self.head(tokens).float()
 
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
@@ -336,36 +341,31 @@ class CrossJEM(NeuralRanker):
         query = self.encode_queries([ranking_list]).tokens.values.tolist()
         context = hf.convert_ids_to_tokens([hf.cls_token_id, *query, hf.sep_token_id])
         kinds: list[Any] = ["special", *["query"] * len(query), "special"]
-        explained: dict[int, Explanation] = {}
-        slots = batch.slots.split([len(run["item_of_output"]) for run in batch.runs])
-        for run, states, places in zip(batch.runs, seen, slots, strict=True):
+        columns: list[tuple[float, list[float], list[float]]] = []  # score and contributions of each output
+        bias: list[TokenContribution] = []
+        for states in seen:
             with _full_precision(states.context.device):
                 parts = self.head.contributions(states)
-            outside = (
-                states.context.new_zeros(len(states.item_pass), 0) if parts.context is None else parts.context
-            )
-            bias = [] if parts.constant is None else [TokenContribution("", "bias", float(parts.constant))]
-            columns = [
-                part[run["item_of_output"]].tolist() for part in (parts.scores(), parts.items, outside)
-            ]
-            for slot, score, of_item, of_context in zip(places.tolist(), *columns, strict=True):
-                if slot == len(ranking_list):  # padding
-                    continue
-                ids = tokens.row(slot).tolist()
-                pieces = hf.convert_ids_to_tokens(
-                    ids if self.item_side_layers is not None else sorted(set(ids))
-                )
-                # values behind the last piece are padding, and a token of the context with 0 is not in the pool
-                made = [
-                    TokenContribution(piece, "item", x) for piece, x in zip(pieces, of_item, strict=False)
-                ]
-                around = zip(context, kinds, of_context, strict=False)
-                made += [TokenContribution(piece, kind, x) for piece, kind, x in around if x]
-                explained[slot] = Explanation(ranking_list.items[slot], score, (*made, *bias))
-        return [explained[slot] for slot in range(len(ranking_list))]
+            outside = parts.items.new_zeros(len(parts.items), 0) if parts.context is None else parts.context
+            columns += zip(parts.scores().tolist(), parts.items.tolist(), outside.tolist(), strict=True)
+            if parts.constant is not None:
+                bias = [TokenContribution("", "bias", float(parts.constant))]
+        explained = []
+        for number, (text, place) in enumerate(
+            zip(ranking_list.items, batch.places[0].tolist(), strict=True)
+        ):
+            ids, (score, of_item, of_context) = tokens.row(number).tolist(), columns[place]
+            pieces = hf.convert_ids_to_tokens(ids if self.item_side_layers is not None else sorted(set(ids)))
+            # values behind the last piece are padding, and a token of the context with 0 is not in the pool
+            made = [TokenContribution(piece, "item", x) for piece, x in zip(pieces, of_item, strict=False)]
+            around = zip(context, kinds, of_context, strict=False)
+            made += [TokenContribution(piece, kind, x) for piece, kind, x in around if x]
+            explained.append(Explanation(text, score, (*made, *bias)))
+        return explained
 
-    def _deal(self, queries: Ragged, items: Ragged, mask: Tensor) -> Passes:
-        return deal(queries, items, mask, self.max_items_per_pass, self.max_union_tokens, self.pass_order)
+    def _deal(self, queries: Ragged, items: Ragged, lists: Sequence[RankingList]) -> Passes:
+        limits = self.max_items_per_pass, self.max_union_tokens, self.pass_order
+        return deal(queries, items, [len(one) for one in lists], *limits)
 
     def _check(self, item_side_layers: int) -> None:
         """Raises a ValueError for settings that contradict each other or the encoder."""

@@ -17,7 +17,7 @@ from transformers import PretrainedConfig
 
 from crossjem_pl.hashing import text_keys
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, check_choice, item_mask
+from crossjem_pl.rankers.base import Batch, check_choice, item_mask, item_places, item_scores
 from crossjem_pl.rankers.dual.vectors import ItemVectors, RowFormat, TextRows, Vectors, text_rows
 from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, load_encoder
 from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions, Side, check_positions
@@ -224,7 +224,7 @@ class DecoupledRanker(NeuralRanker):
     def forward(self, batch: DecoupledBatch) -> Tensor:
         queries, items = self.query_and_item_vectors(batch)
         with torch.autocast(queries.values.device.type, enabled=False):
-            return self.compare(queries, items).masked_fill(~batch.item_mask, 0.0)
+            return item_scores([self.compare(queries, items).flatten()], batch)
 
     def check_positions(self, configs: dict[Side, PretrainedConfig]) -> None:
         """Raises a ValueError if the longest row of a side needs more positions than its encoder has."""
@@ -244,8 +244,12 @@ class DecoupledRanker(NeuralRanker):
         query_texts, item_texts = [one.query for one in lists], [text for one in lists for text in one.items]
         query_rows, query_row, query_keys = self._rows(queries, query_texts, "query")
         item_rows, item_row, item_keys = self._rows(items, item_texts, "items")
-        at = torch.zeros(2, *mask.shape, dtype=torch.int64)
-        at[:, mask] = torch.from_numpy(np.stack((item_row, item_keys)))
+        # equal items of a list have the score of the first of them, and so tie
+        list_of_item, slots = np.nonzero(mask.numpy())
+        _, first, same = np.unique(
+            list_of_item * len(item_row) + item_row, return_index=True, return_inverse=True
+        )
+        outputs = (list_of_item * mask.shape[1] + slots)[first][same]
         return DecoupledBatch(
             item_mask=mask,
             truncated_items=items.truncated,
@@ -253,9 +257,10 @@ class DecoupledRanker(NeuralRanker):
             queries=query_rows,
             items=item_rows,
             query_row=torch.from_numpy(query_row),
-            item_row=at[0],
+            item_row=item_places(mask, item_row),
             query_keys=torch.from_numpy(query_keys),
-            item_keys=at[1],
+            item_keys=item_places(mask, item_keys),
+            places=item_places(mask, outputs),
         )
 
     @torch.no_grad()

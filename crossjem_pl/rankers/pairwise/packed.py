@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, item_mask, tensors
+from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
 from crossjem_pl.rankers.neural import HIDDEN, NeuralRanker, RankerOptions, attend
 from crossjem_pl.rankers.pairwise.pairs import joined
-from crossjem_pl.text import Ragged
+from crossjem_pl.text import Ragged, distinct_rows
 from crossjem_pl.text.ragged import Ints
 
 __all__ = ["PACKED_AXES", "PackedEncoder", "PackedRanker", "attention_plan"]
@@ -57,6 +57,12 @@ class PackedRanker(NeuralRanker):
         cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
         query_rows, item_rows = joined([cls], queries.tokens, [sep]), joined(items.tokens, [sep])
         counts = np.array([len(one) for one in lists])
+        member = np.arange(len(item_rows.lengths))
+        if self.independent:  # equal items are scored once, and so tie
+            list_of_item = np.repeat(np.arange(len(lists)), counts)
+            keys = joined(Ragged(list_of_item, np.ones_like(list_of_item)), item_rows)
+            first, member = distinct_rows(keys)
+            item_rows, counts = item_rows.take(first), np.bincount(list_of_item[first])
         begin = np.cumsum(counts) - counts
         tokens = counts * query_rows.lengths + np.add.reduceat(item_rows.lengths, begin)
         first = np.flatnonzero(np.diff(np.cumsum(tokens) // _TOKENS_PER_RUN, prepend=-1))
@@ -64,8 +70,8 @@ class PackedRanker(NeuralRanker):
         for a, b in pairwise([*first.tolist(), len(lists)]):
             chosen = item_rows.slice(int(begin[a]), int(begin[b - 1] + counts[b - 1]))
             runs.append(tensors(self.run_inputs(query_rows.slice(a, b), chosen, counts[a:b])))
-        slots = mask.flatten().nonzero()[:, 0]
-        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=slots)
+        places = item_places(mask, member)
+        return Batch(mask, items.truncated, queries.truncated, runs=runs, places=places)
 
 
 def attention_plan(

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, item_mask, tensors
+from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
 from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
-from crossjem_pl.text import Ragged
+from crossjem_pl.text import Ragged, distinct_rows
 from crossjem_pl.text.ragged import Ints
 
 __all__ = ["PairOptions", "PairRanker", "joined"]
@@ -50,7 +49,12 @@ class PairRanker(NeuralRanker):
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         query_rows = queries.tokens.take(np.repeat(np.arange(len(lists)), [len(one) for one in lists]))
         pairs = self.pair_rows(query_rows, items.tokens)
-        order = np.argsort(pairs.lengths, kind="stable")
+        # equal pairs are scored once, and so tie; the length tells where the query ends
+        first, member = distinct_rows(
+            joined(Ragged(query_rows.lengths, np.ones_like(query_rows.lengths)), pairs)
+        )
+        by_length = np.argsort(pairs.lengths[first], kind="stable")
+        order = first[by_length]
         runs = []
         for chosen in np.split(order, range(self.pairs_per_pass, len(order), self.pairs_per_pass)):
             rows = pairs.take(chosen)
@@ -58,8 +62,8 @@ class PairRanker(NeuralRanker):
             inside = (np.arange(ids.shape[1]) < rows.lengths[:, None]).astype(np.int64)
             more = self.more_inputs(rows, query_rows.take(chosen))
             runs.append(tensors({"input_ids": ids, "attention_mask": inside, **more}))
-        slots = mask.flatten().nonzero()[:, 0][torch.from_numpy(order)]
-        return Batch(mask, items.truncated, queries.truncated, runs=runs, slots=slots)
+        places = item_places(mask, np.argsort(by_length)[member])
+        return Batch(mask, items.truncated, queries.truncated, runs=runs, places=places)
 
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:

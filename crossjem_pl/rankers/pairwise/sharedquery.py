@@ -116,14 +116,16 @@ class SharedQuery(PackedRanker):
 
     @torch.no_grad()
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
-        (run,) = self.collate([ranking_list]).to(next(self.parameters()).device).runs
+        batch = self.collate([ranking_list]).to(next(self.parameters()).device)
+        (run,) = batch.runs
         encoded = {name: run[name] for name in PACKED_AXES}
         rest = {name: value for name, value in run.items() if name not in PACKED_AXES}
         with torch.autocast(run["tokens"].device.type, enabled=False):
             values = self._token_values(self.encoder(**encoded), **rest)
             bias = float(self.head.bias) if isinstance(self.head, nn.Linear) else 0.0
         tokenizer, explained = self.tokenizer.hf, []
-        for text, places, row in zip(ranking_list.items, run["item_tokens"], values.tolist(), strict=True):
+        for text, number in zip(ranking_list.items, batch.places[0].tolist(), strict=True):
+            places, row = run["item_tokens"][number], values[number].tolist()
             ids = run["tokens"][0, places[places >= 0]].tolist()
             parts = [
                 TokenContribution(piece, "special" if token == tokenizer.sep_token_id else "item", value)

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from crossjem_pl.hashing import text_key
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Batch, Ranker, init_arguments, into_slots, item_mask, register, tensors
+from crossjem_pl.rankers.base import (
+    Batch,
+    Ranker,
+    init_arguments,
+    item_mask,
+    item_places,
+    item_scores,
+    register,
+    tensors,
+)
 from crossjem_pl.rankers.sparse.bm25 import words
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
@@ -81,11 +90,11 @@ class MEB(Ranker):
         rows, counts = zip(*(self._buckets(grams, salt) for salt, grams in enumerate(groups)), strict=True)
         sizes = np.concatenate(counts)
         run = {"features": np.concatenate(rows), "offsets": np.cumsum(sizes) - sizes}
-        slots = mask.flatten().nonzero()[:, 0]
-        return Batch(mask, cut_items, cut_queries, runs=[tensors(run)], slots=slots)
+        places = item_places(mask, np.arange(len(list_of_item)))
+        return Batch(mask, cut_items, cut_queries, runs=[tensors(run)], places=places)
 
     def forward(self, batch: Batch) -> Tensor:
-        return into_slots([self._scores(**run) for run in batch.runs], batch.slots, batch.item_mask)
+        return item_scores([self._scores(**run) for run in batch.runs], batch)
 
     def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
         """float32 [items], from the binary features that are on.
