@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import re
 import shlex
@@ -21,7 +22,7 @@ from crossjem_pl.data import sources
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.data.trec import write_qrels, write_run
-from crossjem_pl.rankers import DPR, encoders
+from crossjem_pl.rankers import DPR, RANKERS, encoders
 from crossjem_pl.rankers.folder import save_ranker
 from tests import tiny_models
 from tests.conftest import root
@@ -32,11 +33,17 @@ SMALL = ["--trainer.max_steps=1", "--trainer.enable_progress_bar=false", "--trai
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.S | re.M):
-        for line in block.splitlines():
-            if line.strip() and not line.startswith("#"):
-                yield shlex.split(line)
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Language, file name if it has one, and text of what runs here; `make test-adapters` runs the adapters'."""
+    languages = "sh" if page.stem == "adapters" else "sh|python"
+    fence = rf'^```({languages})(?: title="(.*?)")?\n(.*?)^```'
+    return re.findall(fence, page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    for line in block.splitlines():
+        if line.strip() and not line.startswith("#"):
+            yield shlex.split(line)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +74,7 @@ def template(tmp_path_factory: pytest.TempPathFactory, small: None) -> Path:
     write_qrels(lists, folder / "judged.qrels")
     (folder / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))
     items = {i: text for one in lists for i, text in zip(one.item_ids, one.items, strict=True)}
+    items |= {"item-1": "trail shoes", "item-2": "office chair"}
     (folder / "items.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in items.items()))
     for dataset in ("debian-titles", "travel-se", "dbpedia-entity"):
         for name in ("train", "dev"):
@@ -78,15 +86,20 @@ def template(tmp_path_factory: pytest.TempPathFactory, small: None) -> Path:
     with chdir(folder):
         for command in ("fit", "test"):
             run(["lightning", command, "-c", "experiments/quickstart.yaml"], folder)
+    for name in ("own-lists", "monobert", "crossjem"):  # other runs that pages have
+        (folder / "runs" / name).symlink_to("quickstart")
     return folder
 
 
 @pytest.fixture
-def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the template, entered."""
     shutil.copytree(template, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name, ranker in RANKERS._imported.items() if ranker.__module__ == "my_ranking"]:
+        del RANKERS._imported[name]
 
 
 def run(command: list[str], project: Path) -> None:
@@ -114,18 +127,22 @@ def run(command: list[str], project: Path) -> None:
     assert main(arguments) == 0, command
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(commands(p))], ids=lambda p: p.stem)
-def test_the_commands_of_the_page_run(page: Path, project: Path) -> None:
+@pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: p.stem)
+def test_the_commands_and_the_python_of_the_page_run(page: Path, project: Path) -> None:
+    """In the order of the page."""
     torch.manual_seed(0)
-    for command in commands(page):
-        run(command, project)
-
-
-def test_the_python_of_the_readme_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (root() / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)
-    exec(compile(block, "README.md", "exec"), {})
-    assert "office chair" in capsys.readouterr().out
+    names: dict[str, object] = {}
+    for language, file, block in blocks(page):
+        if file:
+            Path(file).write_text(block)
+            if file.startswith("test_"):
+                module = importlib.import_module(Path(file).stem)
+                [test() for name, test in vars(module).items() if name.startswith("test_")]
+        elif language == "python":
+            exec(compile(block, page.name, "exec"), names)
+        else:
+            for command in commands(block):
+                run(command, project)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

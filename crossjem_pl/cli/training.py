@@ -97,10 +97,12 @@ class RankingCLI(LightningCLI):
         )
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             kwargs["plugins"] = [*plugins, AtomicCheckpointIO()]
-        if chosen.logger in (None, True):
-            fitting = self.subcommand == "fit"
-            kwargs["logger"] = CSVLogger(chosen.default_root_dir, name="", version="") if fitting else False
-        if kwargs.get("logger", chosen.logger):
+        loggers = chosen.logger if isinstance(chosen.logger, list) else [chosen.logger]
+        loggers = [logger for logger in loggers if not isinstance(logger, bool | None)]
+        if self.subcommand == "fit" and chosen.logger is not False:
+            loggers.insert(0, CSVLogger(chosen.default_root_dir, name="", version=""))
+        kwargs["logger"] = loggers or False
+        if loggers:
             callbacks.append(LearningRateMonitor("step"))
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
 

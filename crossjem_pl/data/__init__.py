@@ -1,5 +1,5 @@
 """Ranking lists in and out: formats, sources, the sampler of items, the simulator and the data module."""
 
-from crossjem_pl.data.sources import FileSource, ListSource, ShardSource, SimulatorSource
+from crossjem_pl.data.sources import FileSource, ListSource, MemorySource, ShardSource, SimulatorSource
 
-__all__ = ["FileSource", "ListSource", "ShardSource", "SimulatorSource"]
+__all__ = ["FileSource", "ListSource", "MemorySource", "ShardSource", "SimulatorSource"]

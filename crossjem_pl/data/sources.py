@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,7 @@ from crossjem_pl.lists import RankingList
 if TYPE_CHECKING:
     from crossjem_pl.data.streaming import ShardIndex
 
-__all__ = ["FileSource", "ListSource", "ShardSource", "SimulatorSource"]
+__all__ = ["FileSource", "ListSource", "MemorySource", "ShardSource", "SimulatorSource"]
 
 
 class ListSource(ABC):
@@ -49,6 +49,20 @@ class FileSource(ListSource):
     def read(self, root: Path) -> Iterator[RankingList]:
         lists = read_lists(root / self.path, labels_field=self.labels_field, scores_field=self.scores_field)
         return islice(lists, self.limit)
+
+
+class MemorySource(ListSource):
+    """Lists that are in memory already, for trainings from Python.
+
+    Args:
+        lists: any iterable of lists; it is read once.
+    """
+
+    def __init__(self, lists: Iterable[RankingList]) -> None:
+        self.lists = list(lists)
+
+    def read(self, root: Path) -> Iterator[RankingList]:
+        return iter(self.lists)
 
 
 class ShardSource(ListSource):

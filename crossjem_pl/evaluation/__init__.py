@@ -13,6 +13,7 @@ _MODULES = {
     "compare": "report",
     "compare_runs": "comparison",
     "evaluate_run": "metrics",
+    "register_metric": "metrics",
     "write_report": "report",
 }
 """Imported when asked for: monitoring needs neither pandas nor what writes pages."""

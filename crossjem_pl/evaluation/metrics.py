@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ir_measures
+import ir_measures.measures
 import numpy as np
 import torch
+from ir_measures.measures import ParamInfo, registry
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
@@ -45,6 +47,7 @@ __all__ = [
     "is_vectorised",
     "parse_measures",
     "rank_items",
+    "register_metric",
     "tie_order",
 ]
 
@@ -115,8 +118,29 @@ _FUNCTIONS: dict[str, Callable[[Tensor, Tensor, int | None, float], Tensor]] = {
 }
 
 
+def register_metric(name: str, function: Callable[[Tensor, Tensor, int | None, float], Tensor]) -> None:
+    """Adds a metric of your own. "MODULE:NAME@10" then names it everywhere, and imports MODULE if it has to.
+
+    Args:
+        name: letters and digits, not yet taken.
+        function: of `ranked` [lists, items], labels in rank order with 0 on padding; `judged` [lists, judged], labels
+            of everything that is judged; the cut-off k or None; and the lowest relevant label. Float [lists].
+
+    Raises:
+        ValueError: if the name is taken or not one of ir-measures' form.
+    """
+    known = getattr(_FUNCTIONS.get(name), "__module__", None)
+    taken = name in PAIR_MEASURES or (name in registry and known != function.__module__)
+    if taken or not name.isalnum():
+        raise ValueError(f"a metric cannot be named {name!r}: taken, or not letters and digits")
+    _FUNCTIONS[name] = function
+    params = {"cutoff": ParamInfo(dtype=int, required=False), "rel": ParamInfo(dtype=float, default=1)}
+    fields = {"__name__": name, "NAME": name, "SUPPORTED_PARAMS": params}
+    registry[name] = type(name, (ir_measures.measures.Measure,), fields)()
+
+
 def is_vectorised(measure: ir_measures.Measure) -> bool:
-    """Whether `compute` knows the measure: RR, AP, nDCG, P or R with a cut-off and a `rel` at the most."""
+    """Whether `compute` knows the measure: RR, AP, nDCG, P, R, a registered one; with cut-off and `rel` at the most."""
     return measure.NAME in _FUNCTIONS and set(measure.params) <= {"cutoff", "rel"}
 
 
@@ -134,7 +158,7 @@ def compute(
 
     Args:
         names: ir-measures strings of RR, AP, nDCG, P and R, with or without a cut-off ("RR@10", "AP",
-            "P(rel=2)@5"), and their aliases ("MRR@10", "MAP@10").
+            "P(rel=2)@5"), their aliases ("MRR@10", "MAP@10"), and registered ones ("my_metrics:Hits@5").
         scores, labels: [lists, items].
         mask: bool [lists, items], True on items.
         tie_order: int64 [lists, items], see the function of that name.
@@ -209,9 +233,12 @@ def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
     measures: dict[str, ir_measures.Measure] = {}
     for name in names:
         try:
-            measure = ir_measures.parse_measure(name)
+            module, _, short = name.rpartition(":")
+            if module:
+                import_module(module)
+            measure = ir_measures.parse_measure(short)
             measure.validate_params()
-        except (ValueError, NameError, AssertionError, SyntaxError, TypeError) as error:
+        except (ImportError, ValueError, NameError, AssertionError, SyntaxError, TypeError) as error:
             raise ValueError(f"metric {name!r}: {error or 'not an ir-measures name'}") from error
         if measure.params.get("cutoff", 1) < 1:
             raise ValueError(f"metric {name!r}: the cut-off must be at least 1")

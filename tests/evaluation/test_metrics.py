@@ -281,3 +281,11 @@ def test_missing_queries_count_as_zero_and_are_written(tmp_path: Path) -> None:
 def test_bad_runs_are_refused(run: Run, qrels: Qrels, names: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_run(run, qrels, names)
+
+
+def test_a_metric_of_ones_own_needs_a_free_name() -> None:
+    for name in ("RR", "AUC", "no spaces"):
+        with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
+            metrics.register_metric(name, lambda ranked, judged, k, rel: ranked[:, 0])
+    with pytest.raises(ValueError, match="metric 'nowhere:Hits@5': No module named 'nowhere'"):
+        metrics.parse_measures(["nowhere:Hits@5"])
