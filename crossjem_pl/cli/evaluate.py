@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
+import pandas as pd
+from rich.console import Console
+
 from crossjem_pl.cli.command import make_table, passes_on, wide_console, write_json
 from crossjem_pl.evaluation.comparison import compare_runs
 from crossjem_pl.evaluation.report import build_report, write_report
@@ -82,14 +85,25 @@ def compare(
     if json:
         print(found.to_frame().to_json(orient="records"))
         return
-    table = results_table(found)
-    console = wide_console()
-    console.print(make_table(found.lists, list(table.columns), table.to_numpy()))
+    table, console = results_table(found), Console()
+    for columns in _fitting(table, len(found.metrics), console):
+        console.print(make_table(found.lists, columns, table[columns].to_numpy()))
     for note in found.notes:
         console.print(note, markup=False)
     method = "paired randomisation test, Holm-corrected"
     written = f"Wrote {out}/compare.md, compare.csv and compare.html"
     console.print(f"Δ and p against {found.baseline}: {method}. {written}", soft_wrap=True, markup=False)
+
+
+def _fitting(table: pd.DataFrame, metrics: int, console: Console) -> list[list[str]]:
+    """The columns of one table that fits the console, or else of one for each metric and one for the costs."""
+    system, *others = table.columns
+    whole = make_table("", [system, *others], table.to_numpy())
+    if console.measure(whole, options=console.options.update(max_width=1000)).maximum <= console.width:
+        return [[system, *others]]
+    each = (len(others) - 2) // metrics
+    of_metrics = [others[first : first + each] for first in range(0, len(others) - 2, each)]
+    return [[system, *columns] for columns in (*of_metrics, others[-2:])]
 
 
 @passes_on(compare_runs, "names", "seed")

@@ -36,7 +36,9 @@ class Comparison:
     """Systems on the same queries.
 
     Args:
-        runs: system -> its scores, and what its folder tells about it; in the order given.
+        runs: system -> its scores, and what its folder tells about it; in the order given. Of a method with several
+            seeds the first run.
+        seeds: system -> its seeds (None: not known), several where runs of one method were grouped.
         split: of the runs, or None where only run files are compared.
         metrics: names as given; the first one picks the examples and is drawn per query.
         baseline: name of the system that the others are compared with.
@@ -44,11 +46,12 @@ class Comparison:
         relevant_from: lowest grade that is relevant.
         qrels: the judgements.
         per_query: index `query_id`, columns (system, metric).
-        results: index (metric, system): `mean` with the ends `low` and `high` of its 95% bootstrap interval. With
-            several systems also, NaN for the baseline: its `difference` to the baseline over the same queries with
-            `difference low` and `difference high`; the p-values `p randomisation`, `p t` and `p level` (of the test
-            that the difference is within the margin), each also corrected over the systems that are compared with the
-            baseline on this metric (`... holm`); queries won, tied and lost (`wins`, `ties`, `losses`).
+        results: index (metric, system): `mean` with the ends `low` and `high` of its 95% bootstrap interval, and `sd`,
+            the standard deviation of the means of the seeds (NaN for one). With several systems also, NaN for the
+            baseline: its `difference` to the baseline over the same queries with `difference low` and `difference
+            high`; the p-values `p randomisation`, `p t` and `p level` (of the test that the difference is within the
+            margin), each also corrected over the systems that are compared with the baseline on this metric
+            (`... holm`); queries won, tied and lost (`wins`, `ties`, `losses`).
         missing: system -> judged queries that it does not hold; they count as 0.
         unjudged: system -> its queries without judgements; they count nowhere.
     """
@@ -64,6 +67,7 @@ class Comparison:
     results: pd.DataFrame
     missing: dict[str, int]
     unjudged: dict[str, int]
+    seeds: dict[str, list[Any]]
 
     @property
     def others(self) -> list[str]:
@@ -96,10 +100,11 @@ class Comparison:
             for metric in self.metrics:
                 figures: Any = self.results.loc[(metric, name)]
                 row |= {f"{metric} {key}".removesuffix(" mean"): value for key, value in figures.items()}
+            row |= {"seeds": " ".join(map(str, self.seeds[name])), "model": run.model}
             row |= {"queries": len(self.per_query), "missing queries": self.missing[name]}
             row |= {"unjudged queries": self.unjudged[name], "margin": self.margin}
             row["relevant from"] = self.relevant_from
-            for key in ("parameters", "trained_lists", "train_seconds", "machine", "seed"):
+            for key in ("parameters", "trained_lists", "train_seconds", "machine"):
                 row[key.replace("_", " ")] = run.summary.get(key)
             row["path"] = os.path.relpath(run.path)  # says nothing of the machine's other folders
             rows.append(row)
@@ -118,6 +123,7 @@ def compare_runs(
     allow_different: bool = False,
     margin: float = 0.01,
     relevant_from: float | None = None,
+    group_seeds: bool = False,
     seed: int = 0,
 ) -> Comparison:
     """Evaluates runs on the same judgements and tests their differences to a baseline.
@@ -133,6 +139,8 @@ def compare_runs(
             then, and a query counts 0 for a run without it.
         margin: of the equivalence test.
         relevant_from: lowest grade that is relevant; None takes what the run folders say, else 1.
+        group_seeds: take run folders whose configurations differ in the seed alone for one system: its value of a
+            query is the mean over the seeds.
         seed: of the randomisation test and the bootstrap.
 
     Raises:
@@ -148,20 +156,30 @@ def compare_runs(
         if not run.scores:
             there = ", ".join(sorted(file.name for file in run.path.glob("*.trec"))) or "none"
             raise FileNotFoundError(f"{run.path / f'{split}.trec'} is missing; runs of this folder: {there}")
-    systems = {run.name: run for run in stored}
+    groups: dict[str, list[Run]] = {}
+    for run in stored:
+        groups.setdefault(run.method if group_seeds else run.name, []).append(run)
+    systems = {run.name: run for run in with_names([group[0] for group in groups.values()])}
+    members = dict(zip(systems, groups.values(), strict=True))
     chosen = _baseline(baseline, systems)
     judged = _judgements(stored) if qrels is None else read_qrels(qrels)
     lowest = _relevant_from(stored) if relevant_from is None else relevant_from
     if not allow_different:
         _check_same_lists(stored)
     evaluations = {
-        name: evaluate_run(run.scores, judged, names, relevant_from=lowest) for name, run in systems.items()
+        name: [evaluate_run(run.scores, judged, names, relevant_from=lowest) for run in group]
+        for name, group in members.items()
     }
-    per_query = pd.concat({name: found.per_query for name, found in evaluations.items()}, axis=1)
+    per_query = pd.concat(
+        {name: sum(one.per_query for one in found) / len(found) for name, found in evaluations.items()},
+        axis=1,
+    )
     results = {}
     for metric in names:
-        values = pd.DataFrame({name: found.per_query[metric] for name, found in evaluations.items()})
-        results[metric] = _results(metric, values, chosen, margin, seed)
+        values = pd.DataFrame({name: per_query[name, metric] for name in systems})
+        means = {name: [one.means[metric] for one in found] for name, found in evaluations.items()}
+        spread = pd.Series({name: pd.Series(of_seeds).std() for name, of_seeds in means.items()})
+        results[metric] = _results(metric, values, chosen, margin, seed).assign(sd=spread)
     return Comparison(
         systems,
         next((run.split for run in stored if run.split), None),
@@ -172,8 +190,9 @@ def compare_runs(
         judged,
         per_query,
         pd.concat(results, names=["metric", "system"]),
-        {name: len(found.missing) for name, found in evaluations.items()},
-        {name: len(found.unjudged) for name, found in evaluations.items()},
+        {name: len(found[0].missing) for name, found in evaluations.items()},
+        {name: len(found[0].unjudged) for name, found in evaluations.items()},
+        {name: [run.summary.get("seed") for run in group] for name, group in members.items()},
     )
 
 
@@ -265,6 +284,16 @@ def _results(metric: str, table: pd.DataFrame, baseline: str, margin: float, see
 def _notes(comparison: Comparison) -> Iterator[str]:
     """Queries that count as 0 or nowhere, and other traps."""
     qrels, runs, lowest = comparison.qrels, comparison.runs, comparison.relevant_from
+    for name, seeds in comparison.seeds.items():
+        if len(seeds) > 1:
+            yield (
+                f"{name}: {len(seeds)} runs that differ in the seed alone ({', '.join(map(str, seeds))}), averaged per "
+                "query; ± is the standard deviation of their means. Examples are of the first."
+            )
+    models = [run.model for run in runs.values() if run.model is not None]
+    for model in sorted({model for model in models if models.count(model) > 1}):
+        same = " and ".join(name for name, run in runs.items() if run.model == model)
+        yield f"{same} were written by the same model ({model})."
     for name in runs:
         if missing := comparison.missing[name]:
             yield f"{name} lacks {missing:,} of the {len(qrels):,} judged queries; they count as 0."

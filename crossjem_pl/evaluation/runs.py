@@ -15,6 +15,7 @@ import yaml
 
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.trec import read_qrels, read_run
+from crossjem_pl.files import read_lines
 
 __all__ = [
     "LearningCurve",
@@ -55,6 +56,7 @@ class Run:
         qrels: of the folder.
         lists: the file with the texts of the split.
         summary: of `summary.json`.
+        model: the first digits of the hash of the weights that wrote the scores, from the run's last column.
         name: unique among the runs that are compared, see `with_names`.
     """
 
@@ -64,6 +66,7 @@ class Run:
     qrels: dict[str, dict[str, int]] | None = None
     lists: Path | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
     name: str = ""
 
     @cached_property
@@ -105,6 +108,20 @@ class Run:
         """Which of `lightning fit`, `validate` and `test` wrote the configuration; only the last two are verbose."""
         return "fit" if "verbose" not in self.config else "validate" if self.split == "val" else "test"
 
+    @property
+    def method(self) -> str:
+        """What runs of one method share and seeds do not change: ranker and configuration; else the path."""
+        if not self.config:
+            return str(self.path)
+        config = {
+            key: dict(value) if isinstance(value, dict) else value for key, value in self.config.items()
+        }
+        for part, name in (("data", "seed"), ("trainer", "default_root_dir"), ("checkpoint", "dirpath")):
+            if isinstance(config.get(part), dict):
+                config[part].pop(name, None)
+        config.pop("seed_everything", None)
+        return json.dumps([self.summary.get("ranker"), config], sort_keys=True, default=str)
+
     def setting(self, *keys: str) -> Any:
         """The value of the configuration under nested keys, None where one is absent."""
         value: Any = self.config
@@ -126,7 +143,7 @@ def read_run_folder(path: str | Path, split: str) -> Run:
     """
     path = Path(path)
     if path.is_file():
-        return Run(path, None, read_run(path))
+        return Run(path, None, read_run(path), model=_model_of(path))
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such run folder or run file")
     run, qrels, lists = path / f"{split}.trec", path / f"{split}.qrels", path / f"{split}_lists.parquet"
@@ -137,6 +154,7 @@ def read_run_folder(path: str | Path, split: str) -> Run:
         read_qrels(qrels) if qrels.is_file() else None,
         lists if lists.is_file() else None,
         _summary(path / "summary.json"),
+        _model_of(run) if run.is_file() else None,
     )
 
 
@@ -228,6 +246,13 @@ def _read_metrics(path: Path) -> pd.DataFrame:
             raise ValueError(f"{path}, line {odd[0] + 2}, column {column!r}: not a number: {value!r}")
         frame[column] = numbers
     return frame[["step", *wanted]].dropna(subset=["step"]).dropna(subset=wanted, how="all")
+
+
+def _model_of(run: Path) -> str | None:
+    """The hash of the model in the tag of a run's first line, None for a tag of another form."""
+    _, line = next(iter(read_lines(run)), (1, ""))
+    found = re.search(r"-([0-9a-f]{12})$", line.strip())
+    return found and found[1]
 
 
 def _mapping(path: Path, parse: Any) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def results_table(comparison: Comparison) -> pd.DataFrame:
         row = {"System": f"{name} (baseline)" if tested and name == comparison.baseline else name}
         for metric in comparison.metrics:
             result: Any = comparison.results.loc[(metric, name)]
-            row[f"{metric} [95% CI]"] = _estimate(result)
+            spread = "" if np.isnan(result["sd"]) else f" ± {result['sd']:.4f}"
+            row[f"{metric} [95% CI]"] = _estimate(result) + spread
             cells = ["–"] * 3
             if name in comparison.others:
                 mark = "*" if result["p randomisation holm"] < 0.05 else ""

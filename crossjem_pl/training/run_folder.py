@@ -8,7 +8,8 @@ import re
 import time
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from crossjem_pl.data.module import RankingDataModule, Stage
 from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.files import replacing
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.training.module import RankingModule
 
@@ -111,21 +114,30 @@ class RunFolder(Callback):
 
     def on_predict_end(self, trainer: Trainer, pl_module: Any) -> None:
         if _writes(trainer):
-            write_run(pl_module.runs["predict"], _root(trainer) / "predict.trec", tag=pl_module.ranker.name)
+            write_run(pl_module.runs["predict"], _root(trainer) / "predict.trec", tag=_tag(pl_module.ranker))
 
     def _export(self, trainer: Trainer, module: RankingModule) -> None:
-        now, validated = _weights(module), self._validated
-        check_finite(now if validated is None else validated)
-        if validated is not None:
-            module.ranker.load_state_dict(validated)
-        save_ranker(module.ranker, _root(trainer) / "model")
-        if validated is not None:
-            module.ranker.load_state_dict(now)
+        with self._validated_weights(module):
+            check_finite(module.ranker.state_dict())
+            save_ranker(module.ranker, _root(trainer) / "model")
         self._exported = True
+
+    @contextmanager
+    def _validated_weights(self, module: RankingModule, wanted: bool = True) -> Iterator[None]:
+        """While it lasts the ranker has the averaged weights that were validated, if there are such."""
+        if self._validated is None or not wanted:
+            yield
+            return
+        now = _weights(module)
+        module.ranker.load_state_dict(self._validated)
+        yield
+        module.ranker.load_state_dict(now)
 
     def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage) -> None:
         root, run = _root(trainer), module.runs[stage]
-        write_run(run, root / f"{stage}.trec", tag=module.ranker.name)
+        with self._validated_weights(module, stage == "val"):
+            tag = _tag(module.ranker)
+        write_run(run, root / f"{stage}.trec", tag=tag)
         data, figures = getattr(trainer, "datamodule", None), {}
         lists: list[RankingList] = []
         if isinstance(data, RankingDataModule):
@@ -194,6 +206,11 @@ def _statistics(lists: Sequence[RankingList], relevant_from: float) -> dict[str,
 
 def _root(trainer: Trainer) -> Path:
     return Path(trainer.default_root_dir)
+
+
+def _tag(ranker: Ranker) -> str:
+    """Of the lines of a run: the ranker and the first 12 digits of its `weights_sha256`."""
+    return f"{ranker.name}-{weights_sha256(ranker)[:12]}"
 
 
 def _weights(module: RankingModule) -> dict[str, Tensor]:

@@ -23,6 +23,21 @@ def test_report_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (out / "figures" / "calibration.svg").is_file()
 
 
+def test_the_table_of_compare_fits_the_pipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [str(write_run_folder(tmp_path / name, 1.0, None)) for name in ("monobert", "crossjem")]
+    for columns in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["compare", *folders, "--out", str(tmp_path / "out")]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        rows = [line for line in lines if line.startswith(("│", "┃"))]
+        assert 60 < max(map(len, rows)) <= columns
+        text = " ".join(lines)
+        for word in ("RR@10", "AP@10", "win/tie/loss", "Parameters", "crossjem", "0/60/0"):
+            assert word in text
+
+
 def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -14,6 +14,7 @@ import pytest
 from crossjem_pl.data.trec import read_run, write_run
 from crossjem_pl.evaluation import Comparison, compare, compare_runs, evaluate_run
 from crossjem_pl.evaluation.report import comparison_report
+from crossjem_pl.evaluation.sections import results_table
 from crossjem_pl.evaluation.significance import equivalence_test, holm, randomisation_test, t_test
 from tests.evaluation.run_folders import EVIL, lists, parse, write_run_folder
 
@@ -241,3 +242,36 @@ def test_a_malformed_summary_is_named(folders: list[Path], text: str) -> None:
     (folders[0] / "summary.json").write_text(text)
     with pytest.raises(ValueError, match=r"summary\.json"):
         compare_runs(folders)
+
+
+def test_seeds_of_one_method_are_one_system(tmp_path: Path) -> None:
+    baseline = write_run_folder(tmp_path / "mono", 8.0, None, ranker="monobert")
+    folders = [tmp_path / f"seed{seed}" for seed in range(3)]
+    for seed, folder in enumerate(folders):
+        write_run_folder(folder, 1.5 + seed, None, ranker="crossjem", seed=seed)
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace("seed_everything: 7", f"seed_everything: {seed}"))
+    alone = compare_runs([baseline, *folders], names=METRICS)
+    assert len(alone.runs) == 4
+    assert alone.results["sd"].isna().all()
+    found = compare_runs([baseline, *folders], names=METRICS, group_seeds=True)
+    assert list(found.runs) == ["monobert", "crossjem"]
+    assert found.seeds == {"monobert": [7], "crossjem": [0, 1, 2]}
+    means = alone.results.loc["RR@10", "mean"].iloc[1:]
+    result: Any = found.results.loc[("RR@10", "crossjem")]
+    assert (result["mean"], result["sd"]) == (pytest.approx(means.mean()), pytest.approx(means.std()))
+    values = alone.values("RR@10").iloc[:, 1:].mean(axis=1)
+    assert found.values("RR@10")["crossjem"].tolist() == pytest.approx(values.tolist())
+    assert f" ± {means.std():.4f}" in results_table(found)["RR@10 [95% CI]"][1]
+    assert "crossjem: 3 runs that differ in the seed alone (0, 1, 2)" in found.notes[0]
+    config.write_text(config.read_text() + "model: {lr: 1}\n")
+    assert len(compare_runs([baseline, *folders], group_seeds=True).runs) == 3
+
+
+def test_runs_tell_which_model_wrote_them(folders: list[Path]) -> None:
+    for folder, digits in zip(folders, ("0" * 12, "1" * 12, "1" * 12), strict=False):
+        write_run(scores_of(folder), folder / "val.trec", tag=f"a-{digits}")
+    found = compare_runs(folders)
+    assert [run.model for run in found.runs.values()] == ["0" * 12, "1" * 12, "1" * 12, None]
+    assert found.to_frame()["model"].tolist()[:2] == ["0" * 12, "1" * 12]
+    assert f"crossjem and {EVIL} were written by the same model ({'1' * 12})." in found.notes

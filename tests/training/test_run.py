@@ -16,6 +16,9 @@ import yaml
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
+from crossjem_pl.evaluation.runs import read_run_folder
+from crossjem_pl.hashing import weights_sha256
+from crossjem_pl.rankers.folder import load_ranker
 from crossjem_pl.training import RankingModule
 from crossjem_pl.training.callbacks import ProgressLines
 from crossjem_pl.training.run_folder import AtomicCheckpointIO
@@ -83,6 +86,22 @@ def test_an_evaluation_leaves_the_trainings_configuration_and_summary(config: Pa
     assert set(after.pop("split_metrics")) == {"val", "test"}
     before.pop("split_metrics")
     assert after == before
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_runs_carry_the_hash_of_the_model_that_wrote_them(
+    config: Path, tmp_path: Path, averaged: bool
+) -> None:
+    ema = (
+        ["--trainer.callbacks", "[{class_path: lightning.pytorch.callbacks.EMAWeightAveraging}]"]
+        if averaged
+        else []
+    )
+    assert main(["fit", "-c", str(config), *ema]) == 0
+    written = weights_sha256(load_ranker(str(tmp_path / "run" / "model")))[:12]
+    assert read_run_folder(tmp_path / "run", "val").model == written
+    assert main(["test", "-c", str(config), "--seed_everything", "3"]) == 0  # a fresh head
+    assert read_run_folder(tmp_path / "run", "test").model not in (None, written)
 
 
 def test_optimiser_and_schedule_by_class_path(
