@@ -28,8 +28,8 @@ quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25
 test: $(READY) ## all tests, and the examples in docstrings
 	$(BIN)/pytest
 
-fuzz: $(READY) ## damaged model folders and row files, FUZZ_CASES of each kind (hours; FUZZ_SEED= begins elsewhere)
-	FUZZ_CASES=$(or $(FUZZ_CASES),20000) FUZZ_SEED=$(or $(FUZZ_SEED),0) $(BIN)/pytest tests/faults
+fuzz: $(READY) ## damaged files of every kind and random requests, FUZZ_CASES of each (hours; FUZZ_SEED= begins elsewhere)
+	FUZZ_CASES=$(or $(FUZZ_CASES),20000) FUZZ_SEED=$(or $(FUZZ_SEED),0) $(BIN)/pytest tests/faults tests/serving/test_api.py
 
 docs: $(READY) ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict

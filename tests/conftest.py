@@ -13,12 +13,6 @@ torch.set_num_threads(1)
 logging.raiseExceptions = False  # lightning logs to the stream of an earlier test
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--serving-requests", default="120", help="requests of the tests of the server under load"
-    )
-
-
 @pytest.fixture(scope="session")
 def tiny_models_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with one tiny random model per architecture: `bert`, `t5`, `gpt`."""

@@ -15,8 +15,8 @@ __all__ = ["http_server"]
 
 
 class _Connection(HttpToolsProtocol):
-    """Ends if the head of the next request or room for the rest of an answer is not there within
-    `timeout_keep_alive` seconds; `Service.answer` watches over bodies."""
+    """Ends if no further request's head is there `timeout_keep_alive` seconds after it began or was answered, whether
+    or not the client has read the answer; `Service.answer` watches over bodies."""
 
     _limit: asyncio.TimerHandle | None = None
 
@@ -32,14 +32,6 @@ class _Connection(HttpToolsProtocol):
         super().on_response_complete()
         self._expect()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._expect()
-
-    def resume_writing(self) -> None:
-        self._met()
-        super().resume_writing()
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._met()
         super().connection_lost(exc)
@@ -53,7 +45,7 @@ class _Connection(HttpToolsProtocol):
             self._limit.cancel()
 
     def _late(self) -> None:
-        if self.flow.write_paused or self.cycle is None or self.cycle.response_complete:
+        if self.cycle is None or self.cycle.response_complete:  # not while it answers
             self.transport.abort()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+import uvicorn
 
 from crossjem_pl.rankers.crossjem.model import CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
@@ -29,6 +30,7 @@ class Live:
     """A server in a thread of this process."""
 
     service: Service
+    server: uvicorn.Server
     url: str
     client: httpx.Client
 
@@ -68,7 +70,7 @@ def start(options: ServingOptions) -> Iterator[Live]:
         assert thread.is_alive()
         time.sleep(0.02)
     with httpx.Client(base_url=url, timeout=60) as client:
-        yield Live(service, url, client)
+        yield Live(service, server, url, client)
     server.should_exit = True
     thread.join(20)
 

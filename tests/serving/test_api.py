@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,13 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.pairwise.monobert import MonoBERT
 from crossjem_pl.serving import ServingOptions
 from crossjem_pl.serving.models import ServedModel
+from crossjem_pl.serving.schemas import ROUTES
 from crossjem_pl.text.token_store import TokenStore
 from tests.serving.conftest import Live, start
 from tests.tiny_models import WORDS
 
+CASES = int(os.environ.get("FUZZ_CASES", "120"))
+"""Random requests; `make fuzz` sends many."""
 QUERY, ITEMS = "red shoe", ["blue shoes near me", "cat food", "red running shoe", "paris hotel"]
 
 
@@ -282,11 +288,8 @@ def requests(count: int, seed: int, reranker: Reranker) -> Iterator[tuple[str, d
         yield path, body, raw.tolist() if path == "/v1/rank" else probabilities
 
 
-def test_scores_do_not_depend_on_who_shares_a_pass(
-    live: Live, reranker: Reranker, request: pytest.FixtureRequest
-) -> None:
-    clients, count = 16, int(request.config.getoption("--serving-requests"))
-    made = list(requests(count, 0, reranker))
+def test_scores_do_not_depend_on_who_shares_a_pass(live: Live, reranker: Reranker) -> None:
+    clients, made = 16, list(requests(min(CASES, 2000), 0, reranker))
 
     async def ask() -> list[Any]:
         limits = httpx.Limits(max_connections=clients)
@@ -325,25 +328,9 @@ def test_rankers_that_score_each_item_alone_are_split_as_well(tiny_bert: str) ->
     assert torch.allclose(asyncio.run(model.score([QUERY], items)).raw, expected, atol=1e-6)
 
 
-def test_ten_thousand_random_bodies_break_nothing(live: Live, request: pytest.FixtureRequest) -> None:
-    chance = random.Random(0)
-    paths = ["/v2/rerank", "/v1/rerank", "/rerank", "/score", "/v1/rank"]
-    values: list[Any] = [
-        None,
-        True,
-        -1,
-        10**400,
-        1e308,
-        "",
-        "\u0000",
-        "é",
-        [],
-        {},
-        [[]],
-        ["a"],
-        [{"text": "b"}],
-        "a",
-    ]
+def random_body(chance: random.Random, own: str) -> bytes:
+    """Every field of every API with values of every type, then at times damaged bytes; its texts hold `own`."""
+    values = [None, True, -1, 10**400, 1e308, "", "\u0000", "é", [], {}, [[]], ["a"], [{"text": "b"}], "a"]
     fields = [
         "query",
         "documents",
@@ -357,15 +344,25 @@ def test_ten_thousand_random_bodies_break_nothing(live: Live, request: pytest.Fi
         "min_score",
     ]
     fields += ["queries", "text_1", "text_2", "return_documents", "rank_fields", "activation", "truncate"]
-    for _ in range(int(request.config.getoption("--serving-requests"))):
-        body: dict[str, Any] = {"query": "mine", "documents": ["mine"], "texts": ["mine"], "items": ["mine"]}
-        for name in chance.sample(fields, chance.randint(1, 4)):
-            body[name] = chance.choice(values)
-        content = bytearray(json.dumps(body).encode())
-        for _ in range(chance.choice((0, 0, 1, 5))):
-            content[chance.randrange(len(content))] = chance.randrange(256)
-        nested = b'{"query":"a","documents":' + b"[" * chance.choice((10, 5000))
-        broken = [bytes(content), bytes(content), b'{"query":"\\ud800","texts":["a"]}', nested]
-        answer = live.client.post(chance.choice(paths), content=chance.choice(broken))
-        assert answer.status_code in (200, 400, 404, 413, 422), (answer.status_code, bytes(content))
+    body: dict[str, Any] = {"query": own, "documents": [own], "texts": [own], "items": [own]}
+    for name in chance.sample(fields, chance.randint(1, 4)):
+        body[name] = chance.choice(values)
+    content = bytearray(json.dumps(body).encode())
+    for _ in range(chance.choice((0, 0, 1, 5))):
+        content[chance.randrange(len(content))] = chance.randrange(256)
+    nested = b'{"query":"a","documents":' + b"[" * chance.choice((10, 5000))
+    return chance.choice([bytes(content), bytes(content), b'{"query":"\\ud800","texts":["a"]}', nested])
+
+
+def test_random_bodies_break_nothing(live: Live) -> None:
+    def send(number: int) -> None:
+        chance = random.Random(number)
+        own = f"mine{number}x"
+        content = random_body(chance, own)
+        answer = live.client.post(chance.choice([*ROUTES]), content=content)
+        assert answer.status_code in (200, 400, 404, 413, 422), (answer.status_code, content)
+        assert set(re.findall(r"mine\d+x", answer.text)) <= {own} | set(re.findall(r"mine\d+x", str(content)))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(send, range(CASES)))
     assert live.service.in_flight == 0

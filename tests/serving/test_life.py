@@ -123,12 +123,15 @@ def test_workers_are_restarted_reloaded_and_drained_under_load(served: Process) 
         assert set(load.end()) == {"200"}
         assert 'te_request_count{method="/v2/rerank"}' in client.get("/metrics").text
 
+    before = len(served.events("request"))
     load = Load(served.url)
     time.sleep(0.5)
     served.process.terminate()
     assert served.process.wait(90) == 0
     results = load.end()
     assert set(results) <= {"200", "503", "ConnectError", "RemoteProtocolError", "ReadError"}
+    # what a worker has read was answered, and the answer came
+    assert len(served.events("request")) - before == results["200"] + results["503"]
     ends = served.events("stopped")
     assert len(ends) == 2
     assert all(end["in_flight"] == 0 for end in ends)
@@ -146,20 +149,35 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(
     assert main(["serve", "model", "--max-queue", "0"]) == 2
 
 
-def test_slow_clients_hold_nobody_up(model_folder: Path) -> None:
+def test_slow_clients_are_cut_off_and_hold_nobody_up(model_folder: Path) -> None:
     with start(ServingOptions(str(model_folder), client_timeout=0.5)) as live:
-        host, port = live.url.removeprefix("http://").split(":")
-        head = b"POST /v2/rerank HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
-        halves = [socket.create_connection((host, int(port)), timeout=10) for _ in range(20)]
-        for number, half in enumerate(halves):
-            half.sendall(head[: 30 if number % 2 else None] + b'{"query": "r' * (1 - number % 2))
+        address = ("127.0.0.1", int(live.url.rpartition(":")[2]))
+        head = b"POST /v2/rerank HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+        texts = ["red shoe " * 40] * 4000
+        whole = json.dumps({"query": "red", "documents": texts, "return_documents": True}).encode()
+        sent = {"nothing": b"", "half a head": head[:30], "half a body": head % 1000 + b'{"query": "r'}
+        sent["all, and reads nothing"] = head % len(whole) + whole
+        clients = {}
+        for name, content in sent.items():
+            clients[name] = [socket.socket() for _ in range(5)]
+            for client in clients[name]:
+                client.settimeout(30)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # answers stay with the server
+                client.connect(address)
+                client.sendall(content)
         assert live.post("/v2/rerank", BODY).status_code == 200
-        for half in halves[::2]:
-            assert b" 408 " in half.recv(1000).split(b"\r\n")[0]
-        for half in halves:
-            half.close()
-        assert live.post("/v2/rerank", BODY).status_code == 200
+        for client in clients["half a body"]:
+            assert b" 408 " in client.recv(1000).split(b"\r\n")[0]
+        for client in clients["nothing"] + clients["half a head"]:
+            assert client.recv(1000) == b""
+        end = time.monotonic() + 60
+        while live.server.server_state.connections:  # but the one of the client that is well
+            assert time.monotonic() < end
+            live.client.close()
+            time.sleep(0.05)
         assert live.service.in_flight == 0
+        for client in (client for each in clients.values() for client in each):
+            client.close()
 
 
 def test_the_commands_of_deploy_are_understood() -> None:
