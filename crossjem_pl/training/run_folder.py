@@ -9,7 +9,7 @@ import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.training.callbacks import AverageWithStart
 from crossjem_pl.training.module import RankingModule
 
 __all__ = [
@@ -42,11 +43,11 @@ __all__ = [
 class RunFolder(Callback):
     """Writes the results of a run into its folder (the trainer's `default_root_dir`).
 
-    After every validation that is the best so far by the first of the module's metrics: `model/` (under Lightning's
-    `WeightAveraging` the averaged weights, which were validated), `val.trec`, `val_metrics.json` and `.md`. After
-    `test`: the same for "test", without the model; after `predict`: `predict.trec`. `summary.json` is kept up to date:
-    ranker, parameters, lists and seconds trained, machine, seed and the figures of each stage. Runs without validation
-    lists export the model when training ends.
+    After every validation that is the best so far by the first of the module's metrics: `model/` (under
+    `AverageWithStart` and Lightning's `WeightAveraging` the averaged weights, which were validated), `val.trec`,
+    `val_metrics.json` and `.md`. After `test`: the same for "test", without the model; after `predict`:
+    `predict.trec`. `summary.json` is kept up to date: ranker, parameters, lists and seconds trained, machine, seed and
+    the figures of each stage. Runs without validation lists export the model when training ends.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,8 @@ class RunFolder(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         # averaged weights are there while lists are scored, and gone when the validation ends
-        averaged = any(isinstance(callback, WeightAveraging) for callback in trainer.callbacks)  # type: ignore[attr-defined]
+        kinds = (WeightAveraging, AverageWithStart)
+        averaged = any(isinstance(callback, kinds) for callback in trainer.callbacks)  # type: ignore[attr-defined]
         if averaged and batch_idx == 0 and not trainer.sanity_checking:
             self._validated = _weights(pl_module)
 
@@ -95,8 +97,12 @@ class RunFolder(Callback):
         self.seconds, self._started = self._elapsed(), None
         if not _writes(trainer):
             return
-        if not self._exported:
-            self._export(trainer, pl_module)
+        if not self._exported:  # never validated
+            with ExitStack() as stack:
+                for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                    if isinstance(callback, AverageWithStart):
+                        stack.enter_context(callback.averaged(pl_module))
+                self._export(trainer, pl_module)
         self._summarise(trainer, pl_module, {})
         root = _root(trainer)
         score = (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from crossjem_pl.cli import main
@@ -17,6 +18,7 @@ from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.inference import Reranker
+from crossjem_pl.training import AverageWithStart
 from tests.conftest import example_lists, root
 
 
@@ -127,12 +129,50 @@ def test_a_model_is_tested_without_a_configuration(
     assert "no labels" in capsys.readouterr().err
 
 
-def test_averaged_weights_are_what_is_validated_and_exported(project: Path, tmp_path: Path) -> None:
-    averaging = ["--trainer.callbacks+=lightning.pytorch.callbacks.EMAWeightAveraging"]
-    averaging += ["--trainer.callbacks.decay", "0.5"]
+@pytest.mark.parametrize(
+    ("callback", "option"),
+    [
+        ("lightning.pytorch.callbacks.EMAWeightAveraging", "decay"),
+        ("crossjem_pl.training.AverageWithStart", "share"),
+    ],
+)
+def test_averaged_weights_are_what_is_validated_and_exported(
+    project: Path, tmp_path: Path, callback: str, option: str
+) -> None:
+    averaging = [f"--trainer.callbacks+={callback}", f"--trainer.callbacks.{option}", "0.5"]
     more = ["--trainer.default_root_dir", str(tmp_path), "--model.lr", "1e-2"]
     assert main(["fit", "-c", str(project / "config.yaml"), *averaging, *more]) == 0
     assert_model_gave_the_run(project, tmp_path)
+
+
+def test_the_average_with_the_start_leaves_training_alone(project: Path, tmp_path: Path) -> None:
+    averaging = [
+        "--trainer.callbacks+=crossjem_pl.training.AverageWithStart",
+        "--trainer.callbacks.share",
+        "0.25",
+    ]
+    more = ["--model.lr", "1e-2", "--trainer.max_epochs", "1"]
+    for name, options in {"plain": [], "averaged": averaging}.items():
+        root = ["--trainer.default_root_dir", str(tmp_path / name)]
+        assert main(["fit", "-c", str(project / "config.yaml"), *options, *more, *root]) == 0
+    config = yaml.safe_load((tmp_path / "plain" / "config.yaml").read_text())
+    assert "AverageWithStart" in str(yaml.safe_load((tmp_path / "averaged" / "config.yaml").read_text()))
+    assert "AverageWithStart" not in str(config)
+
+    def weights(name: str) -> dict[str, torch.Tensor]:
+        checkpoint = torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True)
+        return {key: value for key, value in checkpoint["state_dict"].items() if key.startswith("ranker.")}
+
+    plain, trained = weights("plain"), weights("averaged")
+    for key, value in plain.items():
+        torch.testing.assert_close(trained[key], value, rtol=0, atol=0)
+    models = [Reranker(tmp_path / name / "model").ranker.state_dict() for name in ("plain", "averaged")]
+    assert any(not torch.equal(value, models[0][key]) for key, value in models[1].items())
+
+
+def test_a_share_is_in_range() -> None:
+    with pytest.raises(ValueError, match=r"share.*got 0"):
+        AverageWithStart(0.0)
 
 
 def assert_model_gave_the_run(project: Path, folder: Path) -> None:
