@@ -17,7 +17,7 @@ given = $(if $(filter command line environment override,$(origin $(1))),$(if $($
 run_options = --seeds $(SEEDS) $(if $(SMOKE),--smoke) $(foreach option,data dataset encoder teacher-encoder,$(call \
   given,$(shell echo $(option) | tr a-z- A-Z_),--$(option)))
 
-.PHONY: bench-latency bench-serving bench-training bench-scaling bench-limits study-accuracy $(TABLES:%=table%)
+.PHONY: bench-latency bench-serving bench-training bench-scaling bench-limits study-accuracy release-model $(TABLES:%=table%)
 
 bench-latency: $(READY) ## latency and throughput of all rankers and of public cross-encoders (ARGS=--smoke: two minutes)
 bench-training: $(READY) ## training speed and memory of CROSS-JEM, monoBERT and sentence-transformers (ARGS=--smoke)
@@ -29,6 +29,9 @@ bench-latency bench-training bench-scaling bench-serving bench-limits: bench-%:
 
 $(TABLES:%=table%): table%: $(READY)
 	$(BIN)/python -m benchmarks.tables $* $(run_options) --runs $(RUNS)/tables $(TABLE_OPTIONS)
+
+release-model: $(READY) ## train a general model and compare it with the default (RELEASE_DATA="a b" RELEASE_CHECK="c d")
+	$(BIN)/python -m benchmarks.release --out $(RUNS)/release --data $(RELEASE_DATA) --check $(RELEASE_CHECK) $(ARGS)
 
 study-accuracy: $(READY) ## accuracy against cost of CROSS-JEM, its variants and rivals (DATA=, SMOKE=1: minutes)
 	$(BIN)/python -m benchmarks.tables study $(run_options) --runs $(RUNS)/study $(STUDY_OPTIONS)

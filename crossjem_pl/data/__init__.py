@@ -1,5 +1,12 @@
 """Ranking lists in and out: formats, sources, the sampler of items, the simulator and the data module."""
 
-from crossjem_pl.data.sources import FileSource, ListSource, MemorySource, ShardSource, SimulatorSource
+from crossjem_pl.data.sources import (
+    FileSource,
+    ListSource,
+    MemorySource,
+    MixedSource,
+    ShardSource,
+    SimulatorSource,
+)
 
-__all__ = ["FileSource", "ListSource", "MemorySource", "ShardSource", "SimulatorSource"]
+__all__ = ["FileSource", "ListSource", "MemorySource", "MixedSource", "ShardSource", "SimulatorSource"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,7 @@ from crossjem_pl.lists import RankingList
 if TYPE_CHECKING:
     from crossjem_pl.data.streaming import ShardIndex
 
-__all__ = ["FileSource", "ListSource", "MemorySource", "ShardSource", "SimulatorSource"]
+__all__ = ["FileSource", "ListSource", "MemorySource", "MixedSource", "ShardSource", "SimulatorSource"]
 
 
 class ListSource(ABC):
@@ -63,6 +64,28 @@ class MemorySource(ListSource):
 
     def read(self, root: Path) -> Iterator[RankingList]:
         return iter(self.lists)
+
+
+class MixedSource(ListSource):
+    """The lists of several sources, one source after the other.
+
+    Args:
+        sources: paths or sources. The lists of the second and later ones get its number before their query ids, so that
+            no id is there twice.
+    """
+
+    def __init__(self, sources: list[str | ListSource]) -> None:
+        self.sources = [FileSource(source) if isinstance(source, str) else source for source in sources]
+
+    def prepare(self) -> None:
+        for source in self.sources:
+            source.prepare()
+
+    def read(self, root: Path) -> Iterator[RankingList]:
+        for number, source in enumerate(self.sources, 1):
+            for ranking_list in source.read(root):
+                prefix = f"{number}-" if number > 1 else ""
+                yield replace(ranking_list, query_id=f"{prefix}{ranking_list.query_id}")
 
 
 class ShardSource(ListSource):
