@@ -22,6 +22,7 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import Timings, milliseconds, take_turns
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import Cascade
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import resolve
 
@@ -63,6 +64,10 @@ def build_ranker(name: str, encoder: str, changes: Mapping[str, Any] | None = No
         raise ValueError(f"no ranker {name!r}; there are {', '.join(overlays())}")
     described: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))["model"]["ranker"]
     init_args = dict(described.get("init_args", {})) | dict(changes or {})
+    if name == "cascade":  # of rankers with fresh heads in place of trained folders
+        return Cascade(
+            build_ranker("crossjem-best", encoder), build_ranker("monobert", encoder), init_args["k"]
+        )
     if takes_encoder(described["class_path"]) and name not in _OTHER_FAMILIES:
         init_args["encoder"] = encoder
     parser = ArgumentParser(exit_on_error=False)

@@ -12,7 +12,8 @@ from crossjem_pl.cli import main
 from crossjem_pl.cli.training import RankingCLI, experiment_files
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.rankers import RANKERS, encoders
+from crossjem_pl.rankers import RANKERS, MonoBERT, encoders
+from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.pairwise import rankinggpt, rankt5
 from crossjem_pl.training.module import RankingModule
 from tests.conftest import example_lists, root
@@ -51,12 +52,15 @@ def test_every_ranker_has_an_overlay() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(EXPERIMENTS)))
-def test_parses_and_builds(path: Path) -> None:
+def test_parses_and_builds(path: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     options = []
     if path.parent.name == "trainers":  # its values are checked while parsing; its devices are not here
         options = ["--trainer.accelerator=cpu", "--trainer.devices=1", "--trainer.strategy=auto"]
         options += ["--trainer.precision=32-true"]
+    if path.stem == "cascade":
+        save_ranker(MonoBERT("bert"), tmp_path)
+        options = [f"--model.ranker.init_args.{stage}={tmp_path}" for stage in ("first", "second")]
     whole = built(EXPERIMENTS / "quickstart.yaml", path, options=options)
     assert isinstance(whole.model, RankingModule)
     assert whole.datamodule.sources

@@ -29,8 +29,10 @@ __all__ = [
     "PublicFolders",
     "copy_weights",
     "length_limit",
+    "load_architecture",
     "load_ranker",
     "local_folder",
+    "save_architecture",
     "save_ranker",
 ]
 
@@ -76,7 +78,7 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config, cls = ranker.save_assets(str(folder)), type(ranker)
+    config = ranker.save_assets(str(folder))
     prefix = ranker.save_public(folder)
     # a tensor of its own for each name: safetensors refuses shared storage; loading ties what is tied
     state = {
@@ -85,17 +87,28 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     }
     with replacing_path(folder / "model.safetensors") as path:
         save_file(state, path, metadata={"format": "pt"})
-    config.pop("_name_or_path", None)  # a place on this machine
     files = [folder / "model.safetensors", *sorted(folder.rglob("tokenizer.json"))]
+    more = {"files": {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}}
+    _write_config(ranker, folder, config, more | ({"weights_prefix": prefix} if prefix else {}))
+
+
+def save_architecture(ranker: Ranker, folder: str | Path) -> None:
+    """Writes a ranker's folder without its weights, which are a part of another ranker's; for `load_architecture`."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    _write_config(ranker, Path(folder), ranker.save_assets(str(folder)), {})
+
+
+def _write_config(ranker: Ranker, folder: Path, config: dict[str, Any], more: dict[str, Any]) -> None:
+    """Writes config.json: what `save_assets` gave, and our own part."""
+    config.pop("_name_or_path", None)  # a place on this machine
     config[_KEY] = {
-        "format": _FORMAT if prefix else 2,
+        "format": _FORMAT if "weights_prefix" in more else 2,
         "version": crossjem_pl.__version__,
         "ranker": ranker.name,
         "init_args": ranker.init_args,
-        "files": {path.relative_to(folder).as_posix(): file_sha256(path) for path in files},
+        **more,
     }
-    if prefix:
-        config[_KEY]["weights_prefix"] = prefix
+    cls = type(ranker)
     if not cls.__module__.startswith("crossjem_pl."):
         config[_KEY]["class_path"] = f"{cls.__module__}.{cls.__qualname__}"
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
@@ -129,9 +142,24 @@ def load_ranker(name: str) -> Ranker:
             "plain encoder, give it as `encoder` of a ranker and train"
         )
     stored = config[_KEY]
-    ranker_class = _ranker_class(path, stored)
     check_files(folder, stored.get("files", {}), path)
     weights = read_weights(folder / "model.safetensors")
+    ranker = load_architecture(folder)
+    if prefix := stored.get("weights_prefix", ""):
+        own = ranker.state_dict().keys()
+        weights = {name if name in own else f"{prefix}{name}": value for name, value in weights.items()}
+    return _load(ranker, weights, f"{folder / 'model.safetensors'} does not fit its config.json")
+
+
+def load_architecture(folder: Path) -> Ranker:
+    """The ranker of a folder without its weights.
+
+    Raises:
+        ValueError: naming the file, as `load_ranker` does.
+    """
+    path = folder / "config.json"
+    stored = read_json(path).get(_KEY)
+    ranker_class = _ranker_class(path, stored)
     with built_from(path):
         ranker = ranker_class.from_folder(str(folder), stored["init_args"])
     # what it was made from, not the folder that it is read from
@@ -140,10 +168,7 @@ def load_ranker(name: str) -> Ranker:
         for name, value in ranker.init_args.items()
         if name in stored["init_args"] or name not in ("layers", "random_init")
     }
-    if prefix := stored.get("weights_prefix", ""):
-        own = ranker.state_dict().keys()
-        weights = {name if name in own else f"{prefix}{name}": value for name, value in weights.items()}
-    return _load(ranker, weights, f"{folder / 'model.safetensors'} does not fit its config.json")
+    return ranker
 
 
 def copy_weights(name: str, ranker: Ranker) -> None:

@@ -11,6 +11,7 @@ from crossjem_pl.rankers import (
     BM25,
     DPR,
     MEB,
+    Cascade,
     ColBERT,
     CoRALRanker,
     CrossJEM,
@@ -30,6 +31,10 @@ PASS: dict[str, Any] = {"max_union_tokens": 128, "dropout": 0.0, **LIMITS}
 
 CASES: dict[str, Callable[[Path], Ranker]] = {
     "bm25": lambda models: BM25(),
+    "cascade": lambda models: Cascade(
+        CrossJEM(str(models / "bert"), **PASS), MonoBERT(str(models / "bert"), **LIMITS), k=3
+    ),
+    "cascade-bm25": lambda models: Cascade(BM25(), DPR(str(models / "bert"), **LIMITS), k=2),
     "crossjem": lambda models: CrossJEM(str(models / "bert"), **PASS),
     "crossjem-positional": lambda models: CrossJEM(str(models / "bert"), form="paper-positional", **PASS),
     "crossjem-best": lambda models: CrossJEM(str(models / "bert"), form="best", **PASS),
