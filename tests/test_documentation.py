@@ -70,6 +70,7 @@ def template(tmp_path_factory: pytest.TempPathFactory, small: None) -> Path:
     lists = list(simulate(6, 20))
     for name in ("lists.jsonl", "dev.parquet", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
         write_lists(lists, folder / name)
+    (folder / "log.csv").write_text("keyword,title,clicks\nred shoe,shoe,1\nred shoe,hat,0.5\n")
     write_run(lists, folder / "bm25.run")
     write_qrels(lists, folder / "judged.qrels")
     (folder / "queries.tsv").write_text("".join(f"{one.query_id}\t{one.query}\n" for one in lists))

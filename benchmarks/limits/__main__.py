@@ -171,7 +171,7 @@ def labelled_lists(path: Path) -> tuple[list[RankingList], bool]:
     """
     existing(path)
     ordered = FIRST_STAGE in column_names(path) and detect_layout(path) != "mteb"
-    lists = list(read_lists(path, scores_field=FIRST_STAGE if ordered else None))
+    lists = list(read_lists(path, score_column=FIRST_STAGE if ordered else None))
     for ranking_list in lists:
         if ranking_list.labels is None:
             raise ValueError(
@@ -187,7 +187,7 @@ def _texts(lists: Sequence[RankingList], files: Sequence[Path]) -> Iterator[str]
         if ending(existing(path)) in (".tsv", ".txt"):
             yield from read_texts(path).values()
         else:
-            for ranking_list in read_lists(path, labels_field=None, scores_field=None, unique=False):
+            for ranking_list in read_lists(path, label_column=None, score_column=None, unique=False):
                 yield from ranking_list.items
 
 

@@ -119,7 +119,7 @@ def overlap(
 
     if limit is not None and limit < 1:
         raise ValueError(f"--limit must be at least 1, got {limit}")
-    read = islice(read_lists(lists, labels_field=None, scores_field=None, unique=False), limit)
+    read = islice(read_lists(lists, label_column=None, score_column=None, unique=False), limit)
     report = measure_overlap(
         track(read, description="counting", total=None, show_speed=False),
         ShortTextTokenizer(load_tokenizer(encoder), cache_size=100_000),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from crossjem_pl.cli.command import counted, passes_on
+from crossjem_pl.cli.command import passes_on
 from crossjem_pl.data import convert as conversion
 from crossjem_pl.data.split import split_lists
 from crossjem_pl.files import ending, read_lines
@@ -34,8 +34,7 @@ def split(source: Path, out: Path, **options: object) -> None:
         source: lists or pairs in any layout, a file or folder.
         out: folder for train.parquet, dev.parquet and test.parquet.
     """
-    for name, count in split_lists(source, out, **options).items():  # type: ignore[arg-type]
-        print(f"{out / name}.parquet: {counted(count, 'list')}")
+    print(f"{out}:\n{split_lists(source, out, **options)}")  # type: ignore[arg-type]
 
 
 def simulate(
@@ -115,5 +114,5 @@ def _items(path: Path) -> Iterator[tuple[str, str]]:
         return
     from crossjem_pl.data.formats import read_lists
 
-    for ranking_list in read_lists(path, labels_field=None, scores_field=None):
+    for ranking_list in read_lists(path, label_column=None, score_column=None):
         yield from zip(ranking_list.item_ids, ranking_list.items, strict=True)

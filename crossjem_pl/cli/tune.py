@@ -98,7 +98,7 @@ def sample_lists(path: Path | None, count: int, items: int) -> list[RankingList]
     read = (
         simulate(count, items, seed=1)
         if path is None
-        else read_lists(path, labels_field=None, scores_field=None)
+        else read_lists(path, label_column=None, score_column=None)
     )
     lists = list(islice(read, count))
     if not lists:

@@ -231,8 +231,10 @@ def check(
     tests: Sequence[Path] = (),
     max_query_tokens: int = 64,
     max_item_tokens: int = 32,
-    labels_field: str | None = "labels",
-    scores_field: str | None = "scores",
+    label_column: str | None = "labels",
+    score_column: str | None = "scores",
+    query_column: str | None = None,
+    item_column: str | None = None,
 ) -> CheckReport:
     """Reads lists once, goes on after malformed rows, and grades what it finds.
 
@@ -244,8 +246,10 @@ def check(
         tokenizer: of the encoder that is to be trained.
         tests: other lists, checked in the same way and compared with the first.
         max_query_tokens, max_item_tokens: limits, to count what they would cut.
-        labels_field: column of the labels, None for none. A name other than "labels" must be in every row.
-        scores_field: the same for the scores.
+        label_column: column of the labels, None for none. A name other than "labels" must be in every row.
+        score_column: the same for the scores.
+        query_column: column of the queries, if it has a name of its own.
+        item_column: column of the items, likewise.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -257,7 +261,9 @@ def check(
     reports = []
     with Database(_TABLES) as database:
         for number, path in enumerate((lists, *tests)):
-            source = _Source(path, labels_field, scores_field)
+            layout = detect_layout(path, query_column, item_column)
+            reader = ListReader(layout, label_column, score_column, None, query_column, item_column)
+            source = _Source(path, reader)
             for index, (row, ranking_list) in enumerate(track(source.lists(), path.name, show_speed=False)):
                 _add(database, (number, index), source.place(row), ranking_list, tokenizer)
             database.execute(_VIEWS.format(source=number))
@@ -271,12 +277,12 @@ class _Source:
     Only what breaks the file itself (a line that is no JSON, damaged gzip or Parquet) ends the reading of that file.
     """
 
-    def __init__(self, path: Path, labels_field: str | None, scores_field: str | None) -> None:
+    def __init__(self, path: Path, reader: ListReader) -> None:
         self.path = path
         self.rows = 0
         self.counts: Counter[str] = Counter()
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
-        self._reader = ListReader(detect_layout(path), labels_field, scores_field)
+        self._reader = reader
 
     def place(self, row: Row) -> str:
         """ "line 3", with the name of the shard in front where the source is a folder."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crossjem_pl.data.formats import LAYOUTS, TARGETS, detect_layout, read_lists, target_format, write_lists
 from crossjem_pl.data.shards import write_shards
@@ -59,8 +60,10 @@ def convert(
     queries: Path | None = None,
     items: Path | None = None,
     qrels: Path | None = None,
-    labels_field: str = "labels",
-    scores_field: str = "scores",
+    label_column: str = "labels",
+    score_column: str = "scores",
+    query_column: str | None = None,
+    item_column: str | None = None,
     shard_size: int | None = None,
     teacher_scores: Path | None = None,
 ) -> ConvertReport:
@@ -76,8 +79,10 @@ def convert(
         queries: texts of the queries of a run, `id<TAB>text` lines or `{id, text}` rows.
         items: texts of the items of a run, in the same forms.
         qrels: judgements for a run; unjudged items get label 0.
-        labels_field: column read as the labels.
-        scores_field: column read as the scores.
+        label_column: column read as the labels.
+        score_column: column read as the scores.
+        query_column: column of the queries, if it has a name of its own.
+        item_column: column of the items (lists of texts, or one text a row), likewise.
         shard_size: write a folder of Parquet shards of so many lists, see `write_shards`.
         teacher_scores: Parquet of `query_id, item_id, score`, or a folder of such files; its scores replace those of
             the lists, see `join_scores`.
@@ -98,24 +103,27 @@ def convert(
     texts = queries is not None or items is not None or qrels is not None
     if from_format == "auto":
         run = texts or (source.is_file() and ending(source) in TARGETS["run"])
-        from_format = "trec" if run else detect_layout(source)
+        from_format = "trec" if run else detect_layout(source, query_column, item_column)
     counts = ReadCounts()
+    columns: dict[str, Any] = {"label_column": label_column, "score_column": score_column}
+    columns |= {"query_column": query_column, "item_column": item_column}
     if from_format == "trec":
         if queries is None or items is None:
             raise ValueError(f"{source}: a TREC run needs both a queries and an items file with the texts")
-        if (labels_field, scores_field) != ("labels", "scores"):
-            raise ValueError(
-                f"{source}: a TREC run has no named columns, so labels_field and scores_field name none"
-            )
+        if columns != {
+            "label_column": "labels",
+            "score_column": "scores",
+            "query_column": None,
+            "item_column": None,
+        }:
+            raise ValueError(f"{source}: a TREC run has no named columns, so no option can name one")
         lists = read_trec(source, queries, items, qrels, counts=counts)
     elif from_format not in LAYOUTS:
         raise ValueError(f"unknown format to read {from_format!r}; there are: auto, {', '.join(SOURCES)}")
     elif texts:
         raise ValueError(f"{source}: queries, items and qrels go with a TREC run, not with {from_format!r}")
     else:
-        lists = read_lists(
-            source, from_format, labels_field=labels_field, scores_field=scores_field, counts=counts
-        )
+        lists = read_lists(source, from_format, counts=counts, **columns)
     if teacher_scores is not None:
         lists = join_scores(lists, teacher_scores, exact=True)
 

@@ -44,26 +44,44 @@ ROW_GROUP = 4096
 Numbers = tuple[float, ...] | None
 
 
-def detect_layout(path: str | os.PathLike[str]) -> str:
+def detect_layout(
+    path: str | os.PathLike[str], query_column: str | None = None, item_column: str | None = None
+) -> str:
     """The name of the first layout whose required columns the source has.
+
+    Args:
+        path: the source.
+        query_column, item_column: columns that stand for `query` and `items` (or `item`, where its values are texts).
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: no layout fits; lists the columns found and the layouts understood.
     """
-    names = column_names(Path(path))
+    found = column_names(Path(path))
+    for name in filter(None, (query_column, item_column)):
+        if name not in found:
+            raise ValueError(f"{path}: no column {name!r} (found: {', '.join(found)})")
+    names = [*found, *["query"] * (query_column is not None)]
+    if item_column is not None:
+        first = next(read_rows(Path(path), [item_column])).values.get(item_column)
+        names.append("items" if isinstance(first, list) else "item")
     for layout, (required, _) in LAYOUTS.items():
         if set(required) <= set(names):
             return layout
-    raise ValueError(f"{path}: no layout fits the columns {', '.join(names) or '(none)'}; {_understood()}")
+    raise ValueError(
+        f"{path}: no layout fits the columns {', '.join(found) or '(none)'}; {_understood()}; or name your own "
+        "columns, as in crossjem convert --query-column NAME --item-column NAME"
+    )
 
 
 def read_lists(
     path: str | os.PathLike[str],
     format: str = "auto",
     *,
-    labels_field: str | None = "labels",
-    scores_field: str | None = "scores",
+    label_column: str | None = "labels",
+    score_column: str | None = "scores",
+    query_column: str | None = None,
+    item_column: str | None = None,
     unique: bool = True,
     counts: ReadCounts | None = None,
 ) -> Iterator[RankingList]:
@@ -75,8 +93,9 @@ def read_lists(
         path: .jsonl, .ndjson or .json (JSON lines or one array), .csv or .tsv with a header line, each also with .gz;
             .parquet; or a folder of .parquet, .jsonl or .jsonl.gz shards.
         format: a name of `LAYOUTS`, or "auto" (by the columns of the first row or the schema).
-        labels_field: column to read as the labels; None reads none. A name of your own must be there in every row.
-        scores_field: the same for the scores.
+        label_column: column to read as the labels; None reads none. A name of your own must be there in every row.
+        score_column: the same for the scores.
+        query_column, item_column: columns of the queries and of the items, where they have names of their own.
         unique: check that no query id occurs twice. It costs about 200 bytes a list, the only memory that grows with
             the source; switch it off for a source that has been checked.
         counts: filled with what was merged and what was not carried. Without it merges are logged as a warning.
@@ -88,8 +107,8 @@ def read_lists(
     """
     source = Path(path)
     shard_files(source)
-    layout = detect_layout(source) if format == "auto" else format
-    reader = ListReader(layout, labels_field, scores_field, counts)
+    layout = detect_layout(source, query_column, item_column) if format == "auto" else format
+    reader = ListReader(layout, label_column, score_column, counts, query_column, item_column)
     return _lists(source, reader, unique, warn=counts is None)
 
 
@@ -120,7 +139,7 @@ class ListReader:
 
     Args:
         layout: a name of `LAYOUTS`.
-        labels_field, scores_field: as in `read_lists`.
+        label_column, score_column, query_column, item_column: as in `read_lists`.
         counts: filled with what is merged, repeated or not carried.
 
     Raises:
@@ -130,23 +149,26 @@ class ListReader:
     def __init__(
         self,
         layout: str,
-        labels_field: str | None = "labels",
-        scores_field: str | None = "scores",
+        label_column: str | None = "labels",
+        score_column: str | None = "scores",
         counts: ReadCounts | None = None,
+        query_column: str | None = None,
+        item_column: str | None = None,
     ) -> None:
         if layout not in LAYOUTS:
             raise ValueError(f"unknown format {layout!r}; {_understood()}")
         self.layout = layout
         self.counts = ReadCounts() if counts is None else counts
-        self._required, optional = LAYOUTS[layout]
+        (first, second, *third), optional = LAYOUTS[layout]
+        self._required = (query_column or first, item_column or second, *third)
         self._standard = ("label", "score") if "label" in optional else ("labels", "scores")
         standard = dict(zip(("labels", "scores"), self._standard, strict=True))
-        self._fields = tuple(standard.get(name or "", name) for name in (labels_field, scores_field))
+        self._fields = tuple(standard.get(name or "", name) for name in (label_column, score_column))
         has_numbers = self._standard[0] in optional
         if not has_numbers and not {*self._fields} <= {None, *self._standard}:
             raise ValueError(
-                f"rows of the layout {layout!r} have no field for labels or scores, so labels_field and "
-                "scores_field cannot name one"
+                f"rows of the layout {layout!r} have no field for labels or scores, so label_column and "
+                "score_column cannot name one"
             )
         self.columns = {*self._required, *(set(optional) - set(self._standard))}
         self.columns |= {name for name in self._fields if has_numbers and name is not None}
@@ -165,7 +187,7 @@ class ListReader:
             self._pair(row)
             return []
         if self.layout == "triplets":
-            self._sides(row, self._groups, row.text("anchor"))
+            self._sides(row, self._groups, row.text(self._required[0]))
             return []
         groups = PairGroups()
         if self.layout == "mteb":
@@ -202,15 +224,15 @@ class ListReader:
             else tuple(row.numbers(name, len(texts), field))
             for name, standard in zip(self._fields, self._standard, strict=True)
         )
-        query = row.text("query")
+        query = row.text(self._required[0])
         query_id = row.identifier("query_id") if "query_id" in row.values else self._query_id(query)
         return query_id, query, texts, labels, scores
 
     def _mteb(self, row: Row, groups: PairGroups) -> None:
         """MTEB's re-ranking rows (Muennighoff et al., 2023, arXiv 2210.07316): one list for each query text."""
-        queries = row.one_or_more_texts("query")
+        queries = row.one_or_more_texts(self._required[0])
         if not queries:
-            raise row.error("query", "the list of queries is empty")
+            raise row.error(self._required[0], "the list of queries is empty")
         distinct = list(dict.fromkeys(queries))
         self.counts.merged_queries += len(queries) - len(distinct)
         given = row.identifier("query_id") if row.has("query_id") else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.simulator import simulate
@@ -37,19 +37,25 @@ class FileSource(ListSource):
     Args:
         path: the file or folder, relative to the data module's `root`.
         limit: only the first `limit` lists; None for all.
-        labels_field: column of the labels.
-        scores_field: column of the teacher scores.
+        label_column, score_column: columns of the labels and of the teacher scores.
+        query_column, item_column: columns of the queries and items, where they have names of their own.
     """
 
     def __init__(
-        self, path: str, limit: int | None = None, labels_field: str = "labels", scores_field: str = "scores"
+        self,
+        path: str,
+        limit: int | None = None,
+        label_column: str = "labels",
+        score_column: str = "scores",
+        query_column: str | None = None,
+        item_column: str | None = None,
     ) -> None:
         self.path, self.limit = path, limit
-        self.labels_field, self.scores_field = labels_field, scores_field
+        self.columns: dict[str, Any] = {"label_column": label_column, "score_column": score_column}
+        self.columns |= {"query_column": query_column, "item_column": item_column}
 
     def read(self, root: Path) -> Iterator[RankingList]:
-        lists = read_lists(root / self.path, labels_field=self.labels_field, scores_field=self.scores_field)
-        return islice(lists, self.limit)
+        return islice(read_lists(root / self.path, **self.columns), self.limit)
 
 
 class MemorySource(ListSource):
@@ -97,20 +103,20 @@ class ShardSource(ListSource):
         path: folder of Parquet shards in the canonical layout (or one file), relative to the data module's `root`;
             `write_shards`, `crossjem simulate --shard-size` and `crossjem convert --shard-size` make them.
         buffer: lists that are held in memory and shuffled among each other.
-        labels_field: column of the labels.
-        scores_field: column of the teacher scores.
+        label_column: column of the labels.
+        score_column: column of the teacher scores.
 
     Raises:
         ValueError: if `buffer` is below 1.
     """
 
     def __init__(
-        self, path: str, buffer: int = 4096, labels_field: str = "labels", scores_field: str = "scores"
+        self, path: str, buffer: int = 4096, label_column: str = "labels", score_column: str = "scores"
     ) -> None:
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, got {buffer}")
         self.path, self.buffer = path, buffer
-        self.labels_field, self.scores_field = labels_field, scores_field
+        self.label_column, self.score_column = label_column, score_column
 
     def read(self, root: Path) -> Iterator[RankingList]:
         index = self.stream(root)
@@ -120,7 +126,7 @@ class ShardSource(ListSource):
     def stream(self, root: Path) -> ShardIndex:
         from crossjem_pl.data.streaming import ShardIndex
 
-        return ShardIndex(root / self.path, self.labels_field, self.scores_field, self.buffer)
+        return ShardIndex(root / self.path, self.label_column, self.score_column, self.buffer)
 
 
 class SimulatorSource(ListSource):

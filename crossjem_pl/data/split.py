@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from crossjem_pl.data.checks import normalise
 from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
 from crossjem_pl.data.rows import Row, parse_number, read_rows
-from crossjem_pl.hashing import fraction
+from crossjem_pl.hashing import content_id, fraction
 
-__all__ = ["By", "split_lists"]
+__all__ = ["By", "SplitReport", "split_lists"]
 
-By = Literal["query", "group", "time"]
+By = Literal["query", "item", "group", "time"]
+
+
+class SplitReport(Counter[str]):
+    """The number of lists of each part, and how many of dev and test have a relevant item that is relevant in train
+    too, as "dev: items in train". `str()` is the text for a terminal."""
+
+    def __str__(self) -> str:
+        def line(part: str) -> str:
+            seen = self.get(f"{part}: items in train")
+            shared = f"; {seen} of them with a relevant item that is relevant in train too" if seen else ""
+            return f"{part}.parquet: {self[part]:,} list{'' if self[part] == 1 else 's'}{shared}"
+
+        return "\n".join(line(part) for part in ("train", "dev", "test") if part in self)
 
 
 def split_lists(
@@ -25,10 +39,12 @@ def split_lists(
     dev: float = 0.1,
     test: float = 0.1,
     seed: int = 0,
-    labels_field: str = "labels",
-    scores_field: str = "scores",
-) -> dict[str, int]:
-    """Writes `train.parquet`, `dev.parquet` and `test.parquet` to `out`; returns the number of lists of each.
+    label_column: str = "labels",
+    score_column: str = "scores",
+    query_column: str | None = None,
+    item_column: str | None = None,
+) -> SplitReport:
+    """Writes `train.parquet`, `dev.parquet` and `test.parquet` to `out`.
 
     Lists whose queries are one text (Unicode NFKC, case folded, white space collapsed) always stay together. The
     shares are of queries, groups or times, and every part with a share above 0 gets at least one.
@@ -36,61 +52,85 @@ def split_lists(
     Args:
         source: lists in any layout that `read_lists` understands.
         out: the folder; its three files must not exist.
-        by: "query" draws queries; "group" draws the values of `column`, all queries of which stay together, and groups
-            that share a query count as one; "time" puts the latest queries into test, those before them into dev. A
+        by: "query" draws queries; "item" keeps queries together that share a relevant item (a label above 0); "group"
+            those with one value of `column`; "time" puts the latest queries into test, those before them into dev. A
             query that occurs at several times has the latest, so that nothing in train is later than dev begins.
         column: the column of the rows that holds the group, or the time: ISO 8601 (UTC without an offset) or a number.
         dev: share of dev, in [0, 1).
         test: share of test, in [0, 1).
         seed: of the draw, which does not depend on the order of the rows.
-        labels_field: column of the labels.
-        scores_field: column of the scores.
+        label_column: column of the labels.
+        score_column: column of the scores.
+        query_column: column of the queries, if it has a name of its own.
+        item_column: column of the items, likewise.
 
     Raises:
         FileExistsError: if one of the files is there.
-        ValueError: for shares that leave nothing to train on, too few queries, a missing `column`, and rows that are
-            malformed (names file, line and field).
+        ValueError: for shares that leave nothing to train on, too few queries (or too many that hang together), a
+            missing `column`, and rows that are malformed (names file, line and field).
     """
     if min(dev, test) < 0 or dev + test >= 1:
         raise ValueError(f"dev and test are shares whose sum is below 1, got {dev} and {test}")
-    if (column is None) != (by == "query"):
+    if (column is None) != (by in ("query", "item")):
         raise ValueError(f"by={by!r} {'needs' if column is None else 'takes no'} column")
     paths = {name: out / f"{name}.parquet" for name in ("train", "dev", "test")}
     for path in paths.values():
         if path.exists():
             raise FileExistsError(f"{path} exists; give another folder, or remove it")
+    names = {"query_column": query_column, "item_column": item_column}
+    options: dict[str, Any] = {**names, "label_column": label_column, "score_column": score_column}
+    queries, relevant = set[str](), dict[str, set[str]]()  # content ids of the relevant items of each query
+    for one in read_lists(source, **options):
+        key = normalise(one.query)
+        queries.add(key)
+        labelled = zip(one.items, one.labels or (), strict=False)
+        relevant.setdefault(key, set()).update(content_id(normalise(i)) for i, label in labelled if label > 0)
     shares = {"test": test, "dev": dev}
-    part = _parts(_units(source, by, column), shares, str(seed), in_order=by == "time")
-    counts = {}
+    if by == "time":
+        units: dict[str, Hashable] = {}
+        for key, row in _rows(source, str(column), names):
+            units[key] = max(_time(row, str(column)), units.get(key, -float("inf")))  # type: ignore[call-overload]
+    elif by == "group":
+        groups = ((key, row.identifier(str(column))) for key, row in _rows(source, str(column), names))
+        units = _joined(queries, groups)
+    else:
+        shared = ((key, item) for key in queries for item in relevant[key]) if by == "item" else iter(())
+        units = _joined(queries, shared)
+    part = _parts(units, shares, str(seed), in_order=by == "time")
+    in_train = {item for key in queries if part[key] == "train" for item in relevant[key]}
+    report = SplitReport()
     for name, path in paths.items():
-        if name != "train" and not shares[name]:
-            continue
-        lists = read_lists(source, labels_field=labels_field, scores_field=scores_field)
-        counts[name] = write_lists((one for one in lists if part[normalise(one.query)] == name), path)
-    return counts
+        if name == "train" or shares[name]:
+            lists = (one for one in read_lists(source, **options) if part[normalise(one.query)] == name)
+            report[name] = write_lists(lists, path)
+        if name != "train" and shares[name]:
+            leaking = {key for key in queries if part[key] == name and relevant[key] & in_train}
+            report[f"{name}: items in train"] = len(leaking)
+    return report
 
 
-def _units(source: Path, by: By, column: str | None) -> dict[str, Hashable]:
-    """What is drawn as a whole, by normalised query: the query itself, its group, or its time."""
-    query = LAYOUTS[detect_layout(source)][0][0]
-    units: dict[str, Hashable] = {}
-    groups: dict[Hashable, Hashable] = {}  # a group to one that it was joined with
+def _rows(source: Path, column: str, names: dict[str, str | None]) -> Iterator[tuple[str, Row]]:
+    """The normalised query of each row, and the row with `column`."""
+    query = names["query_column"] or LAYOUTS[detect_layout(source, **names)][0][0]
+    for row in read_rows(source, [query, column]):
+        yield from ((normalise(text), row) for text in row.one_or_more_texts(query))
 
-    def first(group: Hashable) -> Hashable:
-        while (other := groups.setdefault(group, group)) != group:
-            group = other
-        return group
 
-    for row in read_rows(source, [query] if column is None else [query, column]):
-        key = normalise(row.text(query))
-        if column is None:
-            units[key] = key
-        elif by == "time":
-            units[key] = max(_time(row, column), units.get(key, -float("inf")))  # type: ignore[call-overload]
-        else:
-            group = first(row.identifier(column))
-            groups[first(units.setdefault(key, group))] = group
-    return units if by != "group" else {key: first(group) for key, group in units.items()}
+def _joined(queries: set[str], shared: Iterator[tuple[str, str]]) -> dict[str, Hashable]:
+    """For each query the first in order of those that it hangs together with: by what both have, or over others."""
+    parents: dict[tuple[bool, str], tuple[bool, str]] = {}
+
+    def first(node: tuple[bool, str]) -> tuple[bool, str]:
+        while (parent := parents.setdefault(node, node)) != node:
+            parents[node] = node = parents[parent]
+        return node
+
+    for query, other in shared:
+        parents[first((True, other))] = first((False, query))
+    smallest: dict[tuple[bool, str], str] = {}
+    for query in sorted(queries, reverse=True):
+        smallest[first((False, query))] = query
+    return {query: smallest[first((False, query))] for query in queries}
 
 
 def _time(row: Row, column: str) -> float:
@@ -115,7 +155,9 @@ def _parts(units: dict[str, Hashable], shares: dict[str, float], seed: str, in_o
     drawn = sorted(distinct) if in_order else sorted(distinct, key=lambda unit: fraction(str(unit), seed))  # type: ignore[type-var]
     sizes = {name: max(1, round(share * len(drawn))) if share else 0 for name, share in shares.items()}
     if sum(sizes.values()) >= len(drawn):
-        raise ValueError(f"{len(drawn)} distinct queries, groups or times are too few for these parts")
+        raise ValueError(
+            f"{len(units)} queries in {len(drawn)} groups that stay together (or times) are too few for these parts"
+        )
     of_unit: dict[Hashable, str] = {}
     for name, size in sizes.items():
         of_unit.update((drawn.pop(), name) for _ in range(size))

@@ -49,8 +49,8 @@ class ShardIndex:
     Args:
         path: a Parquet file, or a folder whose shards are taken in the sorted order of their names. A folder with a
             manifest has to be complete.
-        labels_field: column of the labels; another name than "labels" has to be there in every shard.
-        scores_field: column of the teacher scores, likewise.
+        label_column: column of the labels; another name than "labels" has to be there in every shard.
+        score_column: column of the teacher scores, likewise.
         buffer: lists that a `StreamingLoader` holds in memory and shuffles among each other.
 
     Raises:
@@ -61,9 +61,9 @@ class ShardIndex:
     """
 
     def __init__(
-        self, path: Path, labels_field: str = "labels", scores_field: str = "scores", buffer: int = 4096
+        self, path: Path, label_column: str = "labels", score_column: str = "scores", buffer: int = 4096
     ) -> None:
-        self.path, self._numbers, self.buffer = path, (labels_field, scores_field), buffer
+        self.path, self._numbers, self.buffer = path, (label_column, score_column), buffer
         self.files = shard_files(path)
         self.columns: tuple[str, ...] = ()
         entries: list[tuple[int, int, int]] = []
@@ -86,7 +86,7 @@ class ShardIndex:
         """int64 [row groups]: lists of each row group, in stored order; none is empty."""
         self._file = np.asarray(files, dtype=np.int32)
         self._group = np.asarray(groups, dtype=np.int32)
-        self._reader = ListReader("canonical", labels_field, scores_field)
+        self._reader = ListReader("canonical", label_column, score_column)
 
     def __len__(self) -> int:
         return int(self._first[-1])

@@ -23,7 +23,7 @@ from crossjem_pl.evaluation.significance import (
 
 __all__ = ["TIE", "Comparison", "compare_runs"]
 
-Qrels = Mapping[str, Mapping[str, int]]
+Qrels = Mapping[str, Mapping[str, float]]
 
 TIE = 1e-9
 """Differences on a query within it count as none."""

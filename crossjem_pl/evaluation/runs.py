@@ -63,7 +63,7 @@ class Run:
     path: Path
     split: str | None
     scores: dict[str, dict[str, float]]
-    qrels: dict[str, dict[str, int]] | None = None
+    qrels: Mapping[str, Mapping[str, float]] | None = None
     lists: Path | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
@@ -151,11 +151,19 @@ def read_run_folder(path: str | Path, split: str) -> Run:
         path,
         split,
         read_run(run) if run.is_file() else {},
-        read_qrels(qrels) if qrels.is_file() else None,
+        read_qrels(qrels) if qrels.is_file() else _grades(lists) if lists.is_file() else None,
         lists if lists.is_file() else None,
         _summary(path / "summary.json"),
         _model_of(run) if run.is_file() else None,
     )
+
+
+def _grades(lists: Path) -> dict[str, dict[str, float]]:
+    """The labels of lists whose grades are fractions, for which there is no file of qrels."""
+    labelled = (
+        (one.query_id, one.item_ids, one.labels) for one in read_lists(lists, "canonical") if one.labels
+    )
+    return {query: dict(zip(items, labels, strict=True)) for query, items, labels in labelled}
 
 
 def with_names(runs: Sequence[Run]) -> list[Run]:
@@ -190,7 +198,7 @@ def read_texts_of(runs: Sequence[Run], queries: Collection[str]) -> Texts:
         wanted = set(queries) - set(query_texts)
         if not wanted:
             break
-        for ranking_list in read_lists(path, "canonical", labels_field=None, scores_field=None):
+        for ranking_list in read_lists(path, "canonical", label_column=None, score_column=None):
             if ranking_list.query_id in wanted:
                 query_texts[ranking_list.query_id] = ranking_list.query
                 items = zip(ranking_list.item_ids, ranking_list.items, strict=True)

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -127,6 +128,17 @@ def test_a_model_is_tested_without_a_configuration(
     unlabelled.write_text('{"query": "red", "items": ["blue", "shoes"]}\n')
     assert main(["test", str(model), str(unlabelled), "--out", "bare"]) == 2
     assert "no labels" in capsys.readouterr().err
+
+
+def test_fractional_grades_are_measured_and_compared(tmp_path: Path) -> None:
+    labelled = ((one, tuple(0.5 * (n % 4) for n in range(len(one)))) for one in example_lists(9, seed=3))
+    write_lists((replace(one, labels=labels) for one, labels in labelled), tmp_path / "lists.jsonl")
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    for out in (a, b):
+        assert main(["test", "bm25", str(tmp_path / "lists.jsonl"), "--out", out]) == 0
+    assert not (tmp_path / "a" / "test.qrels").exists(), "qrels hold whole numbers alone"
+    assert main(["compare", a, b, "--split", "test", "--out", str(tmp_path / "c")]) == 0
+    assert "2 systems on 9 queries" in (tmp_path / "c" / "compare.md").read_text()
 
 
 @pytest.mark.parametrize(

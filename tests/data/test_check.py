@@ -193,7 +193,7 @@ def test_positives_first_needs_more_than_chance(tmp_path: Path, tokenizer: Short
 
 def test_other_fields_and_layouts(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
     rows = [{**row(n), "first_stage": [7.0, 6.0, 5.0]} for n in range(4)]
-    found = problems(check(write(tmp_path / "lists.jsonl", rows), tokenizer, scores_field="first_stage"))
+    found = problems(check(write(tmp_path / "lists.jsonl", rows), tokenizer, score_column="first_stage"))
     assert found["scores-outside"].count == 4
     assert found["columns-not-read"].examples == ("scores",)
     rows = [{"query": "red shoe", "positive": ["shoe red"], "negative": ["blue boots", "lamp"]},

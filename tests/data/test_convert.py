@@ -88,7 +88,7 @@ def test_the_report_tells_merges_repeats_and_columns(tmp_path: Path) -> None:
 def test_columns_that_are_named_and_columns_that_are_left(tmp_path: Path) -> None:
     row = {"query": "q", "docs": ["a", "b"], "labels": [1, 0], "bm25": [3.5, 1], "url": "u"}
     path = jsonl(tmp_path / "c.jsonl", row)
-    report = convert(path, tmp_path / "o.parquet", scores_field="bm25")
+    report = convert(path, tmp_path / "o.parquet", score_column="bm25")
     (one,) = read_lists(tmp_path / "o.parquet")
     assert (one.items, one.labels, one.scores) == (("a", "b"), (1, 0), (3.5, 1))
     assert report.counts.not_carried == ["url"]
@@ -104,7 +104,7 @@ def test_arguments_that_do_not_go_together(tmp_path: Path, source: Path) -> None
         (source, out, {"from_format": "csv"}, "unknown format to read 'csv'; there are: auto, canonical"),
         (source, out, {"from_format": "canonical", "qrels": source}, "go with a TREC run"),
         (run, out, {}, "needs both a queries and an items file"),
-        (run, out, {"queries": source, "items": source, "scores_field": "x"}, "no named columns"),
+        (run, out, {"queries": source, "items": source, "score_column": "x"}, "no option can name one"),
     ]
     for origin, target, options, problem in cases:
         with pytest.raises(ValueError, match=problem):

@@ -22,6 +22,7 @@ from crossjem_pl.data import formats as formats_module
 from crossjem_pl.data import shards as shards_module
 from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
 from crossjem_pl.data.rows import parse_number, read_rows
+from crossjem_pl.data.sources import FileSource
 from crossjem_pl.data.trec import ReadCounts
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
@@ -290,18 +291,42 @@ def test_another_column_as_scores_or_labels(tmp_path: Path) -> None:
     for kind in (".jsonl", ".parquet"):
         path = as_kind(tmp_path, kind, [row])
         counts = ReadCounts()
-        (one,) = read_lists(path, labels_field="clicks", scores_field="first_stage", counts=counts)
+        (one,) = read_lists(path, label_column="clicks", score_column="first_stage", counts=counts)
         assert (one.labels, one.scores) == ((0.0, 3.0), (9.5, 8.0))
         assert sorted(counts.not_carried) == ["labels", "scores"]
         assert (counts.lists, counts.items) == (1, 2)
-        (bare,) = read_lists(path, labels_field=None, scores_field=None)
+        (bare,) = read_lists(path, label_column=None, score_column=None)
         assert (bare.labels, bare.scores) == (None, None)
         with pytest.raises(ValueError, match=r"1, field 'bm25': is missing \(found: query_id, query"):
-            list(read_lists(path, scores_field="bm25"))
+            list(read_lists(path, score_column="bm25"))
     path = jsonl(tmp_path / "a.jsonl", ROW | {"labels": None, "clicks": None})
     assert next(iter(read_lists(path))).labels is None
     with pytest.raises(ValueError, match="line 1, field 'clicks': is null"):
-        list(read_lists(path, labels_field="clicks"))
+        list(read_lists(path, label_column="clicks"))
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet"])
+def test_columns_of_any_name(tmp_path: Path, kind: str) -> None:
+    pairs = [("red", "shoe", 1, "u"), ("red", "hat", 0.5, "v")]
+    names = ("keyword", "title", "clicks", "url")
+    path = as_kind(tmp_path, kind, [dict(zip(names, pair, strict=True)) for pair in pairs])
+    own: dict[str, Any] = {"query_column": "keyword", "item_column": "title", "label_column": "clicks"}
+    expected = RankingList.from_pairs([pair[:3] for pair in pairs])
+    counts = ReadCounts()
+    assert list(read_lists(path, **own, counts=counts)) == expected
+    assert counts.not_carried == ["url"]
+    assert list(FileSource(path.name, **own).read(tmp_path)) == expected
+    with pytest.raises(ValueError, match=r"no column 'topic' \(found: keyword, title"):
+        read_lists(path, query_column="topic")
+    with pytest.raises(ValueError, match="--query-column NAME --item-column NAME"):
+        read_lists(path)
+    if kind != ".csv":
+        row = {"keyword": "red", "titles": ["shoe", "hat"], "labels": [1, 0.5]}
+        (whole,) = read_lists(as_kind(tmp_path, kind, [row]), query_column="keyword", item_column="titles")
+        assert whole == expected[0]
+        row = {"keyword": "red", "titles": ["shoe", " "]}
+        with pytest.raises(ValueError, match="1, field 'titles': position 1: expected a non-empty"):
+            list(read_lists(as_kind(tmp_path, kind, [row]), query_column="keyword", item_column="titles"))
 
 
 BAD_FIELDS = [
@@ -398,7 +423,7 @@ def test_mteb_errors(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=problem):
             list(read_lists(jsonl(tmp_path / "a.jsonl", good, good | change)))
     with pytest.raises(ValueError, match="'mteb' have no field for labels"):
-        read_lists(jsonl(tmp_path / "a.jsonl", good), scores_field="bm25")
+        read_lists(jsonl(tmp_path / "a.jsonl", good), score_column="bm25")
 
 
 def test_columns_rows_merge_exact_repeats(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -432,7 +457,7 @@ def test_pairs_are_grouped_by_query(tmp_path: Path, kind: str) -> None:
     path = as_kind(tmp_path, kind, [dict(zip(columns, pair, strict=True)) for pair in pairs])
     assert detect_layout(path) == "pairs"
     counts = ReadCounts()
-    assert list(read_lists(path, scores_field="bm25", counts=counts)) == [
+    assert list(read_lists(path, score_column="bm25", counts=counts)) == [
         RankingList("1", "red", ("a", "b"), ("shoe", "hat"), (1, 0), (2.5, 0.5)),
         RankingList("2", "blue", ("c",), ("sea",), (0,), (1,)),
     ]

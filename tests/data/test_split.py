@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,6 +51,48 @@ def test_by_group_groups_that_share_a_query_stay_together(tmp_path: Path) -> Non
     assert len(of) == 20
     assert all(of[f"query {n}"] == of[f"query {n + 1}"] for n in range(0, 20, 2))
     assert of["query 0"] == of["query 18"]
+
+
+def test_by_item_queries_that_share_a_relevant_item_stay_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [(f"query {n}", f"Item {n // 4}" if n % 2 else f"item  {n // 4}", 1, 0) for n in range(80)]
+    rows += [(f"query {n}", "shown everywhere", 0, 0) for n in range(80)]
+    source = write_pairs(tmp_path / "pairs.csv", rows)
+    assert main(["split", str(source), str(tmp_path / "a")]) == 0
+    out = capsys.readouterr().out
+    assert "test.parquet: 8 lists; " in out
+    assert "with a relevant item that is relevant in train too" in out
+    for order in (rows, rows[::-1]):
+        write_pairs(source, order)
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        assert main(["split", str(source), str(folder), "--by", "item"]) == 0
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "train.parquet: 64 lists", "dev.parquet: 8 lists", "test.parquet: 8 lists",
+        ]  # fmt: skip
+        found = {
+            name: {int(query.split()[1]) // 4 for query in queries} for name, queries in parts(folder).items()
+        }
+        assert sum(map(len, found.values())) == 20, "no relevant item in two parts"
+    together = [(f"query {n}", f"item {n + k}", 1, 0) for n in range(80) for k in (0, 1)]
+    assert main(["split", str(write_pairs(source, together)), str(tmp_path / "c"), "--by", "item"]) == 2
+    assert "80 queries in 1 groups that stay together" in capsys.readouterr().err
+
+
+def test_columns_of_any_name_and_lists_of_queries(tmp_path: Path) -> None:
+    source = tmp_path / "log.csv"
+    with source.open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [("keyword", "title", "shop"), *((f"q {n}", "x", n // 2) for n in range(20))]
+        )
+    own = ["--query-column", "keyword", "--item-column", "title"]
+    assert main(["split", str(source), str(tmp_path / "a"), *own]) == 0
+    assert main(["split", str(source), str(tmp_path / "b"), *own, "--by", "group", "--column", "shop"]) == 0
+    assert sum(map(len, parts(tmp_path / "b").values())) == 20
+    rows = [{"query": [f"q {n}", f"paraphrase {n}"], "positive": "p", "negative": "n"} for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["split", str(tmp_path / "rows.jsonl"), str(tmp_path / "c")]) == 0
+    assert sum(map(len, parts(tmp_path / "c").values())) == 40
 
 
 @pytest.mark.parametrize("time", ["2026-11-{:02d}", "2026-11-{:02d}T09:30+01:00", "{}.5"])

@@ -133,7 +133,7 @@ def test_shards_of_other_writers(tmp_path: Path) -> None:
     write(tmp_path / "s" / "b.parquet", more)
     assert list(ShardSource("s").read(tmp_path)) == lists + more
     assert sorted(flat(queries(loader(tmp_path / "s", batch_size=1)))) == ["1", "2", "3"]
-    source = ShardSource("s", labels_field="clicks")
+    source = ShardSource("s", label_column="clicks")
     with pytest.raises(ValueError, match=r"a\.parquet, field 'clicks': is missing \(found: query_id, query"):
         source.stream(tmp_path)
 
