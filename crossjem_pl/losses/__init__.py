@@ -24,6 +24,7 @@ _MODULES = {
     ),
     "contrastive": ("CoRAL", "InBatchInfoNCE", "InfoNCE"),
     "ranking_probability": ("RankingProbabilityLoss",),
+    "combined": ("Sum",),
 }
 LOSSES = {name: module for module, names in _MODULES.items() for name in names}
 """Class of every loss -> its module in this package."""

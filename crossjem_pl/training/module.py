@@ -35,7 +35,7 @@ class RankingModule(LightningModule):
     Args:
         ranker: what scores.
         loss: what training minimises; a `VectorLoss` (in-batch negatives) needs a ranker with `vectors`.
-        targets: which numbers of the lists the loss gets: "scores" (a teacher's) or "labels".
+        targets: which numbers of the lists the loss gets: "scores" (a teacher's), "labels", or "both" (`losses.Sum`).
         lr: learning rate of AdamW, the default optimiser.
         head_lr: learning rate of the parameters outside the encoder, with any optimiser; None for the same.
         weight_decay: of AdamW. No optimiser decays biases and scales, only weight matrices.
@@ -55,7 +55,7 @@ class RankingModule(LightningModule):
         self,
         ranker: Ranker,
         loss: RankingLoss | VectorLoss,
-        targets: Literal["scores", "labels"] = "scores",
+        targets: Literal["scores", "labels", "both"] = "scores",
         lr: float = 1e-4,
         head_lr: float | None = None,
         weight_decay: float = 0.01,
@@ -94,11 +94,7 @@ class RankingModule(LightningModule):
         return self.ranker(batch.inputs)
 
     def training_step(self, batch: ListBatch, batch_idx: int) -> Tensor:
-        targets = batch.scores if self.targets == "scores" else batch.labels
-        if targets is None:
-            raise ValueError(
-                f"list {batch.query_ids[0]!r} has no {self.targets}, which model.targets={self.targets!r} asks for"
-            )
+        targets = self._targets(batch)
         scores, loss = self._scores_and_loss(batch, targets)
         if not bool(torch.isfinite(loss)):
             raise ValueError(self._why_not_finite(batch, targets, scores, loss))
@@ -109,6 +105,18 @@ class RankingModule(LightningModule):
             count = getattr(batch if name == "items_left_out" else inputs, name)
             self.log(f"train/{name}", float(count), batch_size=size, reduce_fx="sum")
         return loss
+
+    def _targets(self, batch: ListBatch) -> Tensor:
+        """What the loss gets: [lists, items], or [lists, items, 2] of labels and scores."""
+        kinds = {"labels": batch.labels, "scores": batch.scores}
+        wanted = {name: kinds[name] for name in kinds if self.targets in (name, "both")}
+        for name, values in wanted.items():
+            if values is None:
+                raise ValueError(
+                    f"list {batch.query_ids[0]!r} has no {name}, which model.targets={self.targets!r} asks for"
+                )
+        found = [values for values in wanted.values() if values is not None]
+        return found[0] if len(found) == 1 else torch.stack(found, dim=-1)
 
     def on_train_epoch_start(self) -> None:
         self._trained_texts.clear()
@@ -145,7 +153,8 @@ class RankingModule(LightningModule):
             return ", ".join(repr(name) for name, is_bad in zip(batch.query_ids, rows, strict=True) if is_bad)
 
         if named := lists(targets):
-            cause = f"the {self.targets} of {named} are not finite"
+            kind = "labels or scores" if self.targets == "both" else self.targets
+            cause = f"the {kind} of {named} are not finite"
         elif named := lists(scores):
             cause = f"the ranker's output for {named} is not finite: try a lower learning rate or another precision"
         else:

@@ -28,10 +28,16 @@ def test_every_loss_has_an_overlay() -> None:
 def test_the_overlay_builds_the_loss(path: Path) -> None:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))["model"]
     assert set(content) == {"loss", "targets"}
-    assert content["targets"] in {"labels", "scores"}
+    assert content["targets"] in {"labels", "scores", "both"}
     built = auto_cli(built_loss, args=["--loss", json.dumps(content["loss"])], as_positional=False)
     kind = getattr(losses, content["loss"]["class_path"].rpartition(".")[2])
     given = content["loss"].get("init_args", {})
     assert type(built) is kind
+    if kind is losses.Sum:
+        assert [type(term.loss).__name__ for term in built.options["terms"]] == [
+            "SoftmaxCrossEntropy",
+            "RankingProbabilityLoss",
+        ]
+        return
     assert built.options == {**kind().options, **given}
     assert not given.items() & kind().options.items(), "an overlay repeats no default"

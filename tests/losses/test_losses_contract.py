@@ -8,16 +8,35 @@ import pytest
 import torch
 from torch import Tensor
 
-from crossjem_pl.losses import CoRAL, LambdaLoss, RankingLoss
+from crossjem_pl.losses import (
+    CoRAL,
+    LambdaLoss,
+    RankingLoss,
+    RankingProbabilityLoss,
+    SoftmaxCrossEntropy,
+    Sum,
+)
+from crossjem_pl.losses.base import Reduction
+from crossjem_pl.losses.combined import Term
 from tests.losses.test_losses_values import CASES
+
+
+class Twice(RankingLoss):
+    """Softmax cross entropy and RPL, both on one kind of targets."""
+
+    def forward(self, scores: Tensor, targets: Tensor, mask: Tensor, reduction: Reduction = "mean") -> Tensor:
+        terms = [Term(SoftmaxCrossEntropy(), "labels", 0.7), Term(RankingProbabilityLoss(), "scores", 2.0)]
+        return Sum(terms)(scores, torch.stack((targets, targets), dim=-1), mask, reduction)
+
 
 VARIANTS: dict[str, RankingLoss] = {
     **{name: loss for name, (loss, _) in CASES.items()},
     "coral of all ranks": CoRAL(k=None),
+    "sum": Twice(),
     "lambdaloss, linear gain": LambdaLoss(scheme="lambda_rank", gain="linear", sigma=0.5),
 }
 POINTWISE = {"bce", "mse"}
-TIES_HAVE_A_LOSS = {*POINTWISE, "listnet", "kl", "softmax_ce", "poly1"}
+TIES_HAVE_A_LOSS = {*POINTWISE, "listnet", "kl", "softmax_ce", "poly1", "sum"}
 every_loss = pytest.mark.parametrize("name", sorted(VARIANTS))
 
 

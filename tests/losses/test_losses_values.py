@@ -11,6 +11,7 @@ from torch import Tensor
 
 from crossjem_pl import losses as x
 from crossjem_pl.losses.base import better_count, logsumexp_below
+from crossjem_pl.losses.combined import Term
 
 Numbers = list[float]
 
@@ -252,7 +253,7 @@ def test_value_equals_the_loop_with_ties(name: str) -> None:
 
 
 def test_the_cases_cover_the_registry() -> None:
-    assert {type(loss).__name__ for loss, _ in CASES.values()} == set(x.LOSSES) - {"InBatchInfoNCE"}
+    assert {type(loss).__name__ for loss, _ in CASES.values()} == set(x.LOSSES) - {"InBatchInfoNCE", "Sum"}
 
 
 def test_coral_with_ties_contrasts_with_what_is_strictly_below() -> None:
@@ -360,3 +361,36 @@ def test_targets_that_a_loss_cannot_take_are_named(loss: x.RankingLoss, wrong: f
 def test_options_are_checked_when_the_loss_is_built(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_sum_reads_labels_and_scores() -> None:
+    scores, y, mask = as_batch(*DISTINCT)
+    labels = (y > 0.6).double()
+    terms = [Term(x.SoftmaxCrossEntropy(), "labels", 0.3), Term(x.RankingProbabilityLoss(), "scores", 2.0)]
+    value = x.Sum(terms)(scores, torch.stack((labels, y), dim=-1), mask)
+    expected = 0.3 * x.SoftmaxCrossEntropy()(scores, labels, mask) + 2 * x.RankingProbabilityLoss()(
+        scores, y, mask
+    )
+    torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ([], "needs at least one"),
+        ([Term(x.ListNet(), "labels"), Term(x.ListNet(), "both")], "term 2, ListNet: targets must be"),  # type: ignore[arg-type]
+        ([Term(x.ListNet(), "labels", 0.0)], "term 1, ListNet: weight must be positive"),
+        (
+            [Term(x.InBatchInfoNCE(), "labels")],
+            "term 1: expected a loss over scores other than Sum, got InBatch",
+        ),
+    ],
+)
+def test_mistakes_in_a_sum_name_the_term(terms: list[Term], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        x.Sum(terms)
+
+
+def test_a_sum_needs_both_targets() -> None:
+    with pytest.raises(ValueError, match=r"targets \[lists, items, 2\].*got \(1, 6\)"):
+        x.Sum([Term(x.ListNet(), "labels")])(*as_batch(*DISTINCT))

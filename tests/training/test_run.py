@@ -88,6 +88,19 @@ def test_an_evaluation_leaves_the_trainings_configuration_and_summary(config: Pa
     assert after == before
 
 
+def test_a_sum_of_losses_trains_on_labels_and_scores(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "-c", str(config), "-c", "losses/softmax_ce_rpl"]) == 0
+    written = tmp_path / "run" / "config.yaml"
+    assert main(["fit", "-c", str(written), "--trainer.default_root_dir", str(tmp_path / "again")]) == 0
+    losses = [(tmp_path / name / "metrics.csv").read_text() for name in ("run", "again")]
+    assert losses[0] == losses[1]
+    write_lists([replace(one, labels=None) for one in example_lists(4, seed=5)], tmp_path / "lists.parquet")
+    assert main(["fit", "-c", str(config), "-c", "losses/softmax_ce_rpl"]) == 2
+    assert "has no labels, which model.targets='both' asks for" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("averaged", [False, True])
 def test_runs_carry_the_hash_of_the_model_that_wrote_them(
     config: Path, tmp_path: Path, averaged: bool
