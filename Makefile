@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup quickstart test test-clients test-adapters docs lint clean
+.PHONY: help setup quickstart test test-clients test-adapters fuzz docs lint audit clean
 .DEFAULT_GOAL := help
 
 help: ## this text
@@ -57,8 +57,12 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+audit: ## known vulnerabilities of the pinned packages, by pip-audit (asks a public database)
+	test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }
+	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
 clean: ## remove the environment and caches (runs/ and data/ stay)
-	rm -rf $(VENV) $(ADAPTERS) .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(ADAPTERS) .venv-audit .mypy_cache .ruff_cache build dist
 
 include experiments/distil.mk
 include benchmarks/benchmarks.mk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from crossjem_pl.data.streaming import ShardIndex
 
 __all__ = ["FileSource", "ListSource", "MemorySource", "MixedSource", "ShardSource", "SimulatorSource"]
+
+log = logging.getLogger(__name__)
 
 
 class ListSource(ABC):
@@ -73,7 +76,9 @@ class MemorySource(ListSource):
 
 
 class MixedSource(ListSource):
-    """The lists of several sources, one source after the other.
+    """The lists of several sources, in memory, one source after the other.
+
+    Labels, or scores, that some lists lack are left out of all, and a warning says so.
 
     Args:
         sources: paths or sources. The lists of the second and later ones get its number before their query ids, so that
@@ -88,10 +93,18 @@ class MixedSource(ListSource):
             source.prepare()
 
     def read(self, root: Path) -> Iterator[RankingList]:
-        for number, source in enumerate(self.sources, 1):
-            for ranking_list in source.read(root):
-                prefix = f"{number}-" if number > 1 else ""
-                yield replace(ranking_list, query_id=f"{prefix}{ranking_list.query_id}")
+        lists = list(self.sources[0].read(root)) if self.sources else []
+        for number, source in enumerate(self.sources[1:], 2):
+            lists += (replace(one, query_id=f"{number}-{one.query_id}") for one in source.read(root))
+        left_out: dict[str, None] = {}
+        for field in ("labels", "scores"):
+            there = sum(getattr(one, field) is not None for one in lists)
+            if 0 < there < len(lists):
+                log.warning(
+                    "%d of %d lists have no %s, which are left out", len(lists) - there, len(lists), field
+                )
+                left_out[field] = None
+        return (replace(one, **left_out) for one in lists)
 
 
 class ShardSource(ListSource):

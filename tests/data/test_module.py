@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 from crossjem_pl.data.batches import ListLoader
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.data.sources import FileSource, ListSource
+from crossjem_pl.data.sources import FileSource, ListSource, MemorySource, MixedSource
 from crossjem_pl.data.teacher import write_scores
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, Ranker
@@ -156,3 +157,13 @@ def test_bad_settings_are_named() -> None:
         RankingDataModule(train=CountingSource([])).lists("train")
     with pytest.raises(RuntimeError, match="not attached to a trainer"):
         RankingDataModule(train=CountingSource(example_lists(2))).train_dataloader()
+
+
+def test_mixed_sources_have_ids_of_their_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lists = example_lists(2, seed=1)
+    write_lists([replace(one, scores=None) for one in lists], tmp_path / "a.jsonl")
+    mixed = list(MixedSource([MemorySource(lists), "a.jsonl", MixedSource([])]).read(tmp_path))
+    assert ids(mixed) == [*ids(lists), *(f"2-{name}" for name in ids(lists))]
+    assert mixed[0].labels == mixed[2].labels == lists[0].labels
+    assert {one.scores for one in mixed} == {None}
+    assert "2 of 4 lists have no scores" in caplog.text
