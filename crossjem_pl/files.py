@@ -8,11 +8,13 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
 __all__ = ["ending", "existing", "read_lines", "replacing", "replacing_path"]
 
+LONGEST_LINE = 1 << 28
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -61,12 +63,15 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names file and line, for bytes that are not UTF-8 or gzip data that is cut off or damaged.
+        ValueError: names file and line, for bytes that are not UTF-8, gzip data that is cut off or damaged, or a line
+            of more than 256 MiB.
     """
     number = 0
     with _open(path) as stream:
         try:
-            for number, raw in enumerate(stream, 1):
+            for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 1):
+                if len(raw) == LONGEST_LINE:  # a small gzip file can hold it
+                    raise ValueError(f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB")
                 if number == 1:
                     raw = raw.removeprefix(codecs.BOM_UTF8)
                 raw = raw.removesuffix(b"\n").removesuffix(b"\r")

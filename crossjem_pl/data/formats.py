@@ -11,12 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from crossjem_pl.data.rows import Row, column_names, read_rows
+from crossjem_pl.data.rows import Row, column_names, listed, read_rows
 from crossjem_pl.data.shards import record, shard_files, write_parquet
 from crossjem_pl.data.trec import ReadCounts, write_qrels, write_run
 from crossjem_pl.files import ending, replacing
 from crossjem_pl.hashing import content_id
-from crossjem_pl.lists import PairGroups, RankingList
+from crossjem_pl.lists import PairGroups, RankingList, shown
 
 __all__ = ["LAYOUTS", "TARGETS", "ListReader", "detect_layout", "read_lists", "target_format", "write_lists"]
 
@@ -60,7 +60,7 @@ def detect_layout(
     found = column_names(Path(path))
     for name in filter(None, (query_column, item_column)):
         if name not in found:
-            raise ValueError(f"{path}: no column {name!r} (found: {', '.join(found)})")
+            raise ValueError(f"{path}: no column {name!r} (found: {listed(found)})")
     names = [*found, *["query"] * (query_column is not None)]
     if item_column is not None:
         first = next(read_rows(Path(path), [item_column])).values.get(item_column)
@@ -69,7 +69,7 @@ def detect_layout(
         if set(required) <= set(names):
             return layout
     raise ValueError(
-        f"{path}: no layout fits the columns {', '.join(found) or '(none)'}; {_understood()}; or name your own "
+        f"{path}: no layout fits the columns {listed(found)}; {_understood()}; or name your own "
         "columns, as in crossjem convert --query-column NAME --item-column NAME"
     )
 
@@ -122,7 +122,7 @@ def _lists(source: Path, reader: ListReader, unique: bool, warn: bool) -> Iterat
             file, number = seen.setdefault(ranking_list.query_id, (row.path, row.number))
             if (file, number) != (row.path, row.number):
                 before = f"{file}, {row.unit} {number}"
-                raise row.error("query_id", f"id {ranking_list.query_id!r} occurs before, in {before}")
+                raise row.error("query_id", f"id {shown(ranking_list.query_id)} occurs before, in {before}")
         reader.counts.lists += 1
         reader.counts.items += len(ranking_list)
         yield ranking_list
@@ -247,7 +247,7 @@ class ListReader:
         negative = [] if optional else row.one_or_more_texts("negative")
         both = set(positive) & set(negative)
         if both:
-            raise row.error("negative", f"text is both positive and negative: {min(both)!r}")
+            raise row.error("negative", f"text is both positive and negative: {shown(min(both))}")
         if not positive and not negative:
             raise row.error("positive", "the row has no positive and no negative texts")
         for label, texts in ((1.0, positive), (0.0, negative)):
@@ -333,7 +333,7 @@ def write_lists(
         for count, ranking_list in enumerate(lists, 1):  # noqa: B007 - the number that is returned
             if unique and ranking_list.query_id in seen:
                 raise ValueError(
-                    f"list {ranking_list.query_id!r}, field 'query_id': two lists to write have this id"
+                    f"list {shown(ranking_list.query_id)}, field 'query_id': two lists to write have this id"
                 )
             if unique:
                 seen.add(ranking_list.query_id)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ __all__ = [
     "ROW_ENDINGS",
     "Row",
     "column_names",
+    "listed",
     "open_parquet",
     "parquet_columns",
     "parse_number",
@@ -117,8 +119,8 @@ class Row:
     def _value(self, field: str) -> Any:
         value = self.values.get(field)
         if value is None:
-            columns = ", ".join(self.columns)
-            raise self.error(field, "is null" if field in self.values else f"is missing (found: {columns})")
+            missing = f"is missing (found: {listed(self.columns)})"
+            raise self.error(field, "is null" if field in self.values else missing)
         return value
 
     def _each(self, field: str, convert: Callable[[Any], T]) -> list[T]:
@@ -132,6 +134,12 @@ class Row:
             return convert(value)
         except ValueError as error:
             raise self.error(field, f"{position}{error}") from None
+
+
+def listed(names: Collection[str]) -> str:
+    """The names as messages show them: the first twenty, each shortened."""
+    first = [name if len(name) <= 40 else f"{name[:37]}..." for name in islice(names, 20)]
+    return ", ".join([*first, *[f"... ({len(names)} in all)"] * (len(names) > 20)]) or "(none)"
 
 
 def column_names(path: Path) -> list[str]:
@@ -197,7 +205,7 @@ def parquet_columns(path: Path, file: ParquetFile) -> list[str]:
     """The names of the columns; raises a ValueError that names the file if two columns have one name."""
     names: list[str] = file.schema_arrow.names
     if len(set(names)) != len(names):
-        raise ValueError(f"{path}: two columns have the same name ({', '.join(names)})")
+        raise ValueError(f"{path}: two columns have the same name ({listed(names)})")
     return names
 
 
@@ -224,7 +232,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twice!r} occurs more than once in an object")
+        raise ValueError(f"key {shown(twice)} occurs more than once in an object")
+    for name in values:
+        if not name.isascii():
+            as_text(name)
     return values
 
 
@@ -261,11 +272,11 @@ def _read_table(path: Path) -> Iterator[Row]:
     if not columns:
         raise ValueError(f"{path}: the file has no rows; expected a line of column names")
     if len(set(columns)) != len(columns) or not all(columns):
-        raise ValueError(f"{path}, line 1: column names must be distinct and not blank, found {columns}")
+        raise ValueError(f"{path}, line 1: column names must be distinct and not blank: {listed(columns)}")
     for number, cells in rows:
         if len(cells) != len(columns):
             raise ValueError(
-                f"{path}, line {number}: {len(cells)} cells for {len(columns)} columns ({', '.join(columns)})"
+                f"{path}, line {number}: {len(cells)} cells for {len(columns)} columns ({listed(columns)})"
             )
         yield Row(path, "line", number, dict(zip(columns, cells, strict=True)), columns, typed=False)
 

@@ -88,10 +88,6 @@ class MixedSource(ListSource):
     def __init__(self, sources: list[str | ListSource]) -> None:
         self.sources = [FileSource(source) if isinstance(source, str) else source for source in sources]
 
-    def prepare(self) -> None:
-        for source in self.sources:
-            source.prepare()
-
     def read(self, root: Path) -> Iterator[RankingList]:
         lists = list(self.sources[0].read(root)) if self.sources else []
         for number, source in enumerate(self.sources[1:], 2):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from crossjem_pl.data.batches import BatchLoader
 from crossjem_pl.data.formats import ListReader
-from crossjem_pl.data.rows import Row, open_parquet, parquet_columns
+from crossjem_pl.data.rows import Row, listed, open_parquet, parquet_columns
 from crossjem_pl.data.shards import FIELDS, Manifest, shard_files
 from crossjem_pl.files import ending
 from crossjem_pl.lists import RankingList
@@ -174,7 +174,7 @@ class ShardIndex:
             columns = tuple(dict.fromkeys((*FIELDS[:4], *numbers)))
             for name in columns:
                 if name not in names:
-                    raise ValueError(f"{path}, field {name!r}: is missing (found: {', '.join(names)})")
+                    raise ValueError(f"{path}, field {name!r}: is missing (found: {listed(names)})")
                 _check_type(path, name, file.schema_arrow.field(name).type)
             if self.columns and columns != self.columns:
                 (name, *_) = sorted(set(columns) ^ set(self.columns))

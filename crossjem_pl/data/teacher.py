@@ -12,7 +12,7 @@ from typing import Any
 
 from crossjem_pl.data.rows import Row, open_parquet, read_rows
 from crossjem_pl.files import replacing
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 
 __all__ = ["join_scores", "read_provenance", "read_scores", "write_scores"]
 
@@ -39,13 +39,24 @@ def write_scores(rows: Iterable[tuple[str, str, float]], path: Path, provenance:
     types = (pa.string(), pa.string(), pa.float64())
     table = pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=list(COLUMNS))
     with replacing(path) as stream:
-        pq.write_table(table.replace_schema_metadata({_PROVENANCE: json.dumps(provenance).encode()}), stream)
+        table = table.replace_schema_metadata({_PROVENANCE: json.dumps(provenance).encode()})
+        pq.write_table(table, stream, write_page_checksum=True)
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """The provenance that `write_scores` stored (empty for files from elsewhere)."""
+    """The provenance that `write_scores` stored, empty for files from elsewhere.
+
+    Raises:
+        ValueError: names the file, if it is not Parquet, has no scores, or its provenance is damaged.
+    """
     with open_parquet(path) as file:
-        return dict(json.loads((file.schema_arrow.metadata or {}).get(_PROVENANCE, b"{}")))
+        if not file.metadata.num_rows:
+            raise ValueError(f"{path}: has no scores; remove it to write them again")
+        stored = (file.schema_arrow.metadata or {}).get(_PROVENANCE, b"{}")
+    try:
+        return dict(json.loads(stored))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: damaged provenance in the metadata ({error})") from None
 
 
 def read_scores(path: Path) -> dict[tuple[str, str], float]:
@@ -98,22 +109,24 @@ def join_scores(
         kept = [i for i, item in enumerate(one.item_ids) if math.isfinite(scores.get(item, math.nan))]
         if len(kept) < len(one):
             item = next(one.item_ids[i] for i in range(len(one)) if i not in kept)
-            first = first or f"the first is query {one.query_id!r}, item {item!r}"
+            first = first or f"the first is query {shown(one.query_id)}, item {shown(item)}"
             left_out, lists_left_out = left_out + len(one) - len(kept), lists_left_out + (not kept)
             if not allow_missing:
                 raise ValueError(
-                    f"{path}: list {one.query_id!r}, item {item!r} has no finite teacher score; score it, or set "
-                    "data.allow_missing_scores to leave such items out"
+                    f"{path}: list {shown(one.query_id)}, item {shown(item)} has no finite teacher score; score it, or "
+                    "set data.allow_missing_scores to leave such items out"
                 )
         if surplus := scores.keys() - {*one.item_ids} if exact else set():
-            raise ValueError(f"{path}: list {one.query_id!r} has no item {min(surplus)!r}, which is scored")
+            raise ValueError(
+                f"{path}: list {shown(one.query_id)} has no item {shown(min(surplus))}, which is scored"
+            )
         if kept:
             joined += 1
             yield replace(one.select(kept), scores=tuple(scores[one.item_ids[i]] for i in kept))
     if exact and (row := next(rows, None)) is not None:
         _take(row, waiting)
     if exact and waiting:
-        raise ValueError(f"{path}: there are scores of query {min(waiting)!r}, but no such list")
+        raise ValueError(f"{path}: there are scores of query {shown(min(waiting))}, but no such list")
     if left_out and not joined:
         raise ValueError(f"{path}: not one item has a teacher score, {first}; are these the same ids?")
     if left_out:
@@ -128,7 +141,7 @@ def _take(row: Row, scores: dict[str, dict[str, float]]) -> tuple[str, str]:
     query_id, item_id = row.identifier("query_id"), row.identifier("item_id")
     of_query = scores.setdefault(query_id, {})
     if item_id in of_query:
-        raise row.error("item_id", f"query {query_id!r}, item {item_id!r} is scored twice")
+        raise row.error("item_id", f"query {shown(query_id)}, item {shown(item_id)} is scored twice")
     value = row.values.get("score", "missing")
     absent = value is None or (isinstance(value, float) and not math.isfinite(value))
     of_query[item_id] = math.nan if absent else row.scalar("score")

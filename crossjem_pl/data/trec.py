@@ -101,8 +101,8 @@ def group_by_query(entries: Iterable[Entry]) -> Iterator[tuple[str, dict[str, fl
                 yield current, values
             if query_id in starts:
                 raise ValueError(
-                    f"{where}, field 'query_id': query {query_id!r} began at {starts[query_id]} already, with other "
-                    "queries between; sort by query, for example with `sort -s -k1,1 RUN > SORTED`"
+                    f"{where}, field 'query_id': query {shown(query_id)} began at {starts[query_id]} already, with "
+                    "other queries between; sort by query, for example with `sort -s -k1,1 RUN > SORTED`"
                 )
             starts[query_id], current, values = where, query_id, {}
         _put(values, where, query_id, item_id, value)
@@ -133,7 +133,9 @@ def write_run(
         for rank, item in enumerate(ranked(scores), 1):
             score = float(scores[item])
             if not math.isfinite(score):
-                raise ValueError(f"query {query_id!r}, item {item!r}: the score {score!r} is not finite")
+                raise ValueError(
+                    f"query {shown(query_id)}, item {shown(item)}: the score {score!r} is not finite"
+                )
             yield f"{query_id} Q0 {item} {rank} {score!r} {tag}"
 
     return _write(run, "scores", Path(path), lines)
@@ -155,7 +157,7 @@ def write_qrels(qrels: Numbers | Iterable[RankingList], path: str | os.PathLike[
         for item, grade in grades.items():
             if not float(grade).is_integer():
                 raise ValueError(
-                    f"query {query_id!r}, item {item!r}: qrels need integer grades, not {grade!r}"
+                    f"query {shown(query_id)}, item {shown(item)}: qrels need integer grades, not {shown(grade)}"
                 )
             yield f"{query_id} 0 {item} {int(grade)}"
 
@@ -259,7 +261,9 @@ def read_trec(
     for what, file in files.items():
         for identifier, where in first[what].items():
             if identifier not in texts[what]:
-                raise ValueError(f"{where}, field '{what}_id': {what} {identifier!r} has no text in {file}")
+                raise ValueError(
+                    f"{where}, field '{what}_id': {what} {shown(identifier)} has no text in {file}"
+                )
     counts.judgements_outside = sum(map(len, (grades or {}).values()))
     for query_id, scores in group_by_query(_entries(Path(run), _RUN)):
         order = tuple(ranked(scores))
@@ -305,7 +309,9 @@ def _by_query(entries: Iterable[Entry]) -> dict[str, dict[str, float]]:
 
 def _put(values: dict[str, float], where: str, query_id: str, item_id: str, value: float) -> None:
     if item_id in values:
-        raise ValueError(f"{where}, field 'item_id': query {query_id!r} has item {item_id!r} before")
+        raise ValueError(
+            f"{where}, field 'item_id': query {shown(query_id)} has item {shown(item_id)} before"
+        )
     values[item_id] = value
 
 
@@ -339,4 +345,6 @@ def _write(
 def _check_word(name: str, value: str) -> None:
     """The fields of TREC files end at white space, so none may hold any (programs differ in what counts)."""
     if value.split() != [value]:
-        raise ValueError(f"field {name!r}: {value!r} is empty or holds white space, which a TREC file cannot")
+        raise ValueError(
+            f"field {name!r}: {shown(value)} is empty or holds white space, which a TREC file cannot"
+        )

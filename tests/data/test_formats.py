@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crossjem_pl import files
 from crossjem_pl.data import formats as formats_module
 from crossjem_pl.data import shards as shards_module
 from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
@@ -204,6 +205,7 @@ MALFORMED: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b'{"query": 1, "query": 2}', "key 'query' occurs more than once"),
     ("a.jsonl", b'{"a": ' + b"[" * 100_000, "line 1: not a JSON object"),
     ("a.jsonl", b'{"a": "\xff"}', "line 1: not UTF-8"),
+    ("a.jsonl", rb'{"\ud83d": 1}', "line 1: not a JSON object on one line (half a surrogate pair"),
     ("a.json", b'[\n{"a": 1},\n{"a": "\xff"}]', "line 3: not UTF-8"),
     ("a.json", b'[\n{"a": 1}\n{"a": 2}]', "malformed JSON array (Expecting ',' delimiter: line 3"),
     ("a.json", b'[{"a": 1}]\n7', "malformed JSON array (Extra data: line 2"),
@@ -225,6 +227,26 @@ def test_malformed_files_are_named(tmp_path: Path, name: str, content: bytes, pr
         list(read_rows(path))
     assert str(caught.value).startswith(str(path))
     assert problem in str(caught.value)
+
+
+def test_values_of_any_size_make_short_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = "x" * 1_000_000
+    good: dict[str, Any] = {"query_id": "q", "query": "red", "items": ["a"], "item_ids": ["1"]}
+    rows = [{huge: 1}, *({**good, name: huge} for name in ("items", "item_ids", "labels", "scores"))]
+    rows += [{**good, "labels": [huge]}, {**good, "items": [""], huge: 1}, {**good, "item_ids": [[huge]]}]
+    for kind in (".jsonl", ".parquet"):
+        for row in rows:
+            with pytest.raises(ValueError, match=r"data\.") as caught:
+                list(read_lists(as_kind(tmp_path, kind, [row])))
+            assert len(str(caught.value)) < 2000
+    jsonl(tmp_path / "a.jsonl", {**good, "query_id": huge}, {**good, "query_id": huge})
+    with pytest.raises(ValueError, match="line 2, field 'query_id': id 'xxx") as caught:
+        list(read_lists(tmp_path / "a.jsonl"))
+    assert len(str(caught.value)) < 500
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 16)
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b"0" * (1 << 20)))
+    with pytest.raises(ValueError, match=r"bomb\.jsonl\.gz, line 1: longer than 0 MiB"):
+        list(read_lists(tmp_path / "bomb.jsonl.gz"))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz"])

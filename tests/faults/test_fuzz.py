@@ -11,6 +11,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ import pytest
 import torch
 
 from crossjem_pl.data.formats import read_lists, write_lists
+from crossjem_pl.data.shards import write_shards
+from crossjem_pl.data.sources import ShardSource
+from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
+from crossjem_pl.data.trec import read_qrels, read_run, write_qrels, write_run
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, QueryHead, Ranker, RankT5
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
@@ -144,3 +149,33 @@ def test_damaged_row_files(ending: str, tmp_path: Path, lists: list[RankingList]
         )
         read = outcome(lambda: list(read_lists(path)), path, f"case {case}")
         assert read is None or all(len(one.items) == len(one.item_ids) > 0 for one in read)
+
+
+@pytest.mark.parametrize("kind", ["run", "qrels", "scores", "manifest", "shard"])
+def test_damaged_files_beside_the_rows(kind: str, tmp_path: Path, lists: list[RankingList]) -> None:
+    """TREC files, a teacher's scores, and folders of shards."""
+    lists = [replace(one, labels=(1.0,) * len(one), scores=(0.5,) * len(one)) for one in lists]
+    folder = tmp_path / "shards"
+    write_shards(lists, folder, lists_per_shard=2)
+    path = {"manifest": folder / "manifest.json", "shard": folder / "000000.parquet"}.get(
+        kind, tmp_path / kind
+    )
+    read: dict[str, Callable[[], Any]] = {
+        "run": lambda: read_run(path),
+        "qrels": lambda: read_qrels(path),
+        "scores": lambda: (read_provenance(path), read_scores(path)),
+        "manifest": lambda: list(ShardSource("shards").read(tmp_path)),
+        "shard": lambda: list(ShardSource("shards").read(tmp_path)),
+    }
+    if kind == "scores":
+        write_scores([(one.query_id, item, 0.5) for one in lists for item in one.item_ids], path, {"a": 1})
+    elif kind in ("run", "qrels"):
+        (write_run if kind == "run" else write_qrels)(lists, path)
+    whole = path.read_bytes()
+    for case in range(CASES // 2):
+        source = random.Random(f"{SEED} {kind} {case}")
+        odd = kind == "manifest" and source.random() < 0.6
+        path.write_bytes((with_odd_value if odd else damaged)(whole, source))
+        found = outcome(read[kind], folder if kind == "manifest" else path, f"case {case}")
+        if kind in ("manifest", "shard"):
+            assert found is None or found == lists, f"case {case}: other lists"
