@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def test_every_name_in_all_exists() -> None:
 def test_importing_the_package_is_light() -> None:
     code = "import sys, crossjem_pl; assert not {'torch', 'transformers', 'lightning'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root())
+
+
+def test_the_three_names_are_one_program() -> None:
+    """`python -m crossjem_pl` is executed by the tests of the documentation."""
+    scripts = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert scripts == dict.fromkeys(("lightning", "crossjem"), "crossjem_pl.cli:main")
 
 
 def test_fit_imports_few_files(tiny_bert: str, tmp_path: Path) -> None:

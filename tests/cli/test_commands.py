@@ -125,15 +125,6 @@ def test_mistakes_are_named(
     assert named in error
 
 
-def test_simulate_writes_three_splits(tmp_path: Path) -> None:
-    sizes = ["--lists", "6", "--items", "20", "--held-out", "3"]
-    assert main(["simulate", *sizes, "--out", str(tmp_path)]) == 0
-    counts = {
-        split: len(list(read_lists(tmp_path / f"{split}.parquet"))) for split in ("train", "dev", "test")
-    }
-    assert counts == {"train": 6, "dev": 3, "test": 3}
-
-
 def test_convert_evaluate_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lists = example_lists(9, seed=3)
     write_lists(lists, tmp_path / "lists.jsonl")

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from crossjem_pl.cli import main
-from crossjem_pl.cli.tune import sample_lists
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export import write
-from crossjem_pl.rankers import DPR, MonoBERT, Ranker
+from crossjem_pl.rankers import MonoBERT, Ranker
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import write_threshold
 from tests.conftest import example_lists
@@ -87,10 +86,6 @@ def test_an_export_that_scores_otherwise_is_refused(
     assert "must not be used" in capsys.readouterr().err
 
 
-def test_the_default_samples_are_simulated() -> None:
-    assert [len(one) for one in sample_lists(None, 2, 100)] == [100, 100]
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -104,12 +99,3 @@ def test_mistakes_are_named(
     assert main(["export", str(model), "--out", str(tmp_path / "out"), *arguments]) == 2
     assert named in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_other_rankers_are_refused(
-    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_ranker(DPR(tiny_bert, max_query_tokens=16, max_item_tokens=16), tmp_path / "dual")
-    out = str(tmp_path / "out")
-    assert main(["export", str(tmp_path / "dual"), "--to", "onnx", "--out", out]) == 2
-    assert "dpr cannot be exported; these rankers can: crossjem" in capsys.readouterr().err

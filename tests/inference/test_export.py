@@ -136,13 +136,6 @@ def test_other_rankers_are_refused(make: Callable[[str], Ranker], tiny_bert: str
     assert not list(tmp_path.iterdir())
 
 
-def test_axes_of_size_one_are_traced_with_two() -> None:
-    inputs = {"a": torch.tensor([[1, 2, 3]]), "b": torch.tensor([4]), "c": torch.tensor([5, 6, 7])}
-    axes = {"a": ("x", "y"), "b": ("x",), "c": ("y",)}
-    found = {name: value.tolist() for name, value in write._without_ones(inputs, axes).items()}
-    assert found == {"a": [[1, 2, 3], [1, 2, 3]], "b": [4, 4], "c": [5, 6, 7]}
-
-
 def test_export_leaves_the_ranker_as_it_was(tiny_bert: str, tmp_path: Path) -> None:
     ranker = build("monobert", tiny_bert).train()
     ranker.model.dropout.eval()
@@ -332,12 +325,3 @@ def test_a_missing_package_names_the_extra(
     with pytest.raises(ImportError, match=rf"{missing} .*pip install 'crossjem_pl\[export\]'"):
         export_ranker(ranker, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-def test_torch_models_load_without_the_extra(ranker: CrossJEM, tmp_path: Path) -> None:
-    Reranker(ranker, "cpu").save_pretrained(tmp_path)
-    names = ("onnx", "onnxruntime", "onnxscript", "openvino")
-    program = f"import sys; sys.modules.update(dict.fromkeys({names}))\n"
-    program += "from crossjem_pl.inference import Reranker\n"
-    program += f"assert len(Reranker({str(tmp_path)!r}, 'cpu').rank('red shoes', {ITEMS})) == 5"
-    subprocess.run([sys.executable, "-c", program], check=True)

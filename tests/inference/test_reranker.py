@@ -197,7 +197,8 @@ def test_ranking_imports_few_files_and_no_heavy_packages(reranker: Reranker, tmp
 import sys
 import crossjem_pl.inference
 
-heavy = {{"pandas", "scipy", "matplotlib", "ir_datasets", "pyarrow", "lightning", "torchmetrics", "rich"}}
+heavy = {{"pandas", "scipy", "matplotlib", "ir_datasets", "pyarrow", "lightning", "torchmetrics", "rich",
+         "onnx", "onnxruntime", "onnxscript", "openvino"}}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 crossjem_pl.inference.Reranker({str(tmp_path)!r}, "cpu").rank("red shoes", ["boots", "red car"])
 heavy -= {{"scipy"}}  # transformers' own models import it where it is installed
