@@ -15,6 +15,7 @@ from crossjem_pl.data import checks
 from crossjem_pl.data.database import Summary
 from crossjem_pl.data.overlap import encoder_shape, measure_overlap
 from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
+from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["check", "overlap"]
@@ -27,6 +28,7 @@ def check(
     lists: Path,
     *,
     test: Sequence[Path] = (),
+    config: Sequence[str] = (),
     encoder: str = PACKAGED,
     json: Path | None = None,
     strict: bool = False,
@@ -37,11 +39,22 @@ def check(
     Args:
         lists: the training lists, a file or folder.
         test: lists compared with the first.
+        config: configurations of a training, as of `crossjem fit`, whose tokenizer and limits are used.
         encoder: hub id or folder.
         json: file, also to write everything as JSON.
         strict: exit with status 1 on an error or a warning.
     """
-    tokenizer = ShortTextTokenizer(load_tokenizer(encoder, cls_and_sep=False), cache_size=100_000)
+    if config:
+        from crossjem_pl.cli.training import configured_ranker
+
+        ranker = configured_ranker(config)
+        if not isinstance(ranker, NeuralRanker):
+            raise ValueError(f"{', '.join(config)}: a {ranker.name} ranker has no limits in tokens")
+        tokenizer = ranker.tokenizer
+        limits = {name: getattr(ranker, name) for name in ("max_query_tokens", "max_item_tokens")}
+        options = limits | options
+    else:
+        tokenizer = ShortTextTokenizer(load_tokenizer(encoder, cls_and_sep=False), cache_size=100_000)
     report = checks.check(lists, tokenizer, tests=test, **options)
     console = wide_console()
     columns = [dict(_figures(file.figures)) for file in report.files]

@@ -61,7 +61,8 @@ def _add(parser: ArgumentParser, parameter: inspect.Parameter, text: str, option
         kind |= _type(parameter.annotation, option, needed)
     if option:
         kind |= {"default": SUPPRESS, "required": needed}
-        parser.add_argument(f"--{parameter.name.replace('_', '-')}", **kind)
+        flags = ["-c"] if parameter.name == "config" else []  # as in a training
+        parser.add_argument(*flags, f"--{parameter.name.replace('_', '-')}", **kind)
     else:
         kind |= {} if needed else {"nargs": "?", "default": default}
         parser.add_argument(parameter.name, **kind)

@@ -37,6 +37,7 @@ def evaluate_model(
     from crossjem_pl.rankers import BM25
     from crossjem_pl.rankers.folder import load_ranker
     from crossjem_pl.training import RankingModule, RunFolder
+    from crossjem_pl.training.run_folder import locked
 
     path = Path(model)
     if out is None:
@@ -55,9 +56,12 @@ def evaluate_model(
     ranker = BM25() if model == "bm25" else load_ranker(model)
     loss = SoftmaxCrossEntropy()
     module = RankingModule(ranker, loss, "labels", metrics=metrics, relevant_from=relevant_from)
-    (figures,) = trainer.test(module, RankingDataModule(test=lists), verbose=False)
+    with locked(out):
+        (figures,) = trainer.test(module, RankingDataModule(test=lists), verbose=False)
     if not figures:
-        raise ValueError(f"{lists} has no labels, so there is nothing to measure")
+        raise ValueError(
+            f"{lists} has no labels of at least {relevant_from:g}, so there is nothing to measure"
+        )
     means = {name.removeprefix("test/"): round(mean, 4) for name, mean in figures.items()}
     if json:
         print(dumps({"model": model, "lists": lists, "metrics": means, "run": str(out)}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,16 +18,18 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 
 from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
 from crossjem_pl.training.run_folder import (
     AtomicCheckpointIO,
     RunFolder,
     last_whole_checkpoint,
-    set_aside_metrics,
+    locked,
+    set_aside,
 )
 
-__all__ = ["RankingCLI", "experiment_files", "run_training"]
+__all__ = ["RankingCLI", "configured_ranker", "experiment_files", "run_training"]
 
 _PACKAGE = Path(__file__).parents[1]
 _CONFIG = ("-c", "--config")
@@ -63,6 +66,10 @@ class SaveRunConfig(SaveConfigCallback):
 class RankingCLI(LightningCLI):
     """LightningCLI whose run folder is `trainer.default_root_dir`: config, metrics, checkpoints, model and runs."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        with ExitStack() as self._held:  # the lock of the folder, as long as the run lasts
+            super().__init__(*arguments, **options)
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(RunFolder, "run_folder")
         parser.add_lightning_class_args(RandomState, "random_state")
@@ -83,8 +90,24 @@ class RankingCLI(LightningCLI):
         if self.subcommand is not None and config.get("ckpt_path") == "last":
             found = last_whole_checkpoint(Path(config.checkpoint.dirpath))
             config.ckpt_path = "last" if found is None else str(found)
-        if int(os.environ.get("LOCAL_RANK", "0")) == 0 and self.subcommand == "fit":
-            set_aside_metrics(root)
+        first = os.environ.get("LOCAL_RANK", "0") == os.environ.get("NODE_RANK", "0") == "0"
+        if first and self.subcommand is not None and not config.trainer.fast_dev_run:
+            self._held.enter_context(locked(root))
+            if self.subcommand == "fit":
+                self._set_aside(config, root)
+
+    def _set_aside(self, config: Any, root: Path) -> None:
+        """Clears the folder for a training, unless that needs what is in it."""
+        resumes = config.get("ckpt_path") not in (None, "last")
+        for name, value in vars(config.as_flat()).items():
+            own = name in ("trainer.default_root_dir", "checkpoint.dirpath")
+            inside = isinstance(value, str) and root.resolve() in Path(value).resolve().parents
+            if inside and not (own or resumes) and Path(value).exists():
+                raise ValueError(
+                    f"--{name} {value} is in the folder of this run, which begins anew: give another "
+                    "--trainer.default_root_dir"
+                )
+        set_aside(root, resumes)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         chosen = self._chosen(self.config_init).trainer
@@ -109,6 +132,14 @@ class RankingCLI(LightningCLI):
     def _chosen(self, config: Any) -> Any:
         """The part of the configuration that belongs to the subcommand."""
         return config if self.subcommand is None else config[self.subcommand]
+
+
+def configured_ranker(files: Sequence[str]) -> Ranker:
+    """The ranker that a training with these configurations would start from."""
+    arguments = experiment_files([word for file in files for word in ("--config", file)])
+    options: dict[str, Any] = {"run": False, "save_config_callback": None, "parser_class": _Parser}
+    ranker: Ranker = RankingCLI(RankingModule, RankingDataModule, args=arguments, **options).model.ranker
+    return ranker
 
 
 def run_training(argv: Sequence[str]) -> None:

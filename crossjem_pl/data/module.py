@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from lightning import LightningDataModule, Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListLoader
 from crossjem_pl.data.sources import FileSource, ListSource
@@ -155,6 +156,10 @@ class RankingDataModule(LightningDataModule):
         trainer = self._trainer()
         ranker = trainer.lightning_module.ranker
         assert isinstance(ranker, Ranker)
+        instead = (
+            " (data.val: there is no data.test)" if trainer.state.fn == "test" and stage == "val" else ""
+        )
+        rank_zero_info(f"{stage} lists: {self._source(stage).describe(self.root)}{instead}")
         options: dict[str, Any] = {"sampler": sampler, "shuffle": shuffle, "seed": self.seed}
         options |= {"rank": trainer.global_rank, "world_size": trainer.world_size}
         options |= {"num_workers": self.num_workers, "pin_memory": torch.cuda.is_available()}

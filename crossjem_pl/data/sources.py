@@ -33,6 +33,11 @@ class ListSource(ABC):
         """The shards to stream the lists from, or None if they are read into memory."""
         return None
 
+    def describe(self, root: Path) -> str:
+        """What the lists come from, for the log: the file or folder, or the class of the source."""
+        path = getattr(self, "path", None)
+        return type(self).__name__ if path is None else str(root / path)
+
 
 class FileSource(ListSource):
     """Lists from a file or a folder of shards, in any layout that `read_lists` understands.
@@ -155,3 +160,6 @@ class SimulatorSource(ListSource):
 
     def read(self, root: Path) -> Iterator[RankingList]:
         return simulate(self.lists, self.items, self.seed, split=self.split)
+
+    def describe(self, root: Path) -> str:
+        return f"{self.lists} simulated, of {self.items} items each (split {self.split}, seed {self.seed})"

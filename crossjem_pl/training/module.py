@@ -213,22 +213,42 @@ class RankingModule(LightningModule):
         if not bool(torch.isfinite(scores).all()):
             bad = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
             raise ValueError(f"list {batch.query_ids[bad]!r}: the ranker gave a score that is not finite")
-        _count_texts(self._scored_texts, batch)
+        counts = self._scored_texts
+        _count_texts(counts, batch)
         for query_id, item_ids, row in zip(batch.query_ids, batch.item_ids, scores.tolist(), strict=True):
             self._scored[query_id] = dict(zip(item_ids, row, strict=False))  # the rest of the row is padding
+        counts["labelled" if batch.labels is not None else "unlabelled"] += len(batch.query_ids)
         if batch.labels is not None:
+            counts["positives"] += int((batch.labels >= self.relevant_from).sum())
             self.ranking_metrics.update(batch.query_ids, batch.item_ids, scores, batch.labels, mask)
 
     def _finish(self, stage: str) -> None:
-        """Stores the run of all processes, each query once, and logs the means."""
+        """Stores the run of all processes, each query once, and logs the means.
+
+        Lists without a positive have no means: each would be 0 whatever the weights, and the first would stay the best.
+
+        Raises:
+            ValueError: if some lists have labels and others do not.
+        """
         parts: list[Any] = [(self._scored, self._scored_texts)]
         if dist.is_available() and dist.is_initialized():
             parts *= dist.get_world_size()
             dist.all_gather_object(parts, parts[0])
         run = {query_id: scores for part, _ in parts for query_id, scores in part.items()}
-        self._warn_of_cut_texts(stage, sum((texts for _, texts in parts), Counter()))
+        counts = sum((texts for _, texts in parts), Counter[str]())
+        self._warn_of_cut_texts(stage, counts)
+        if stage != "predict" and counts["labelled"] and counts["unlabelled"]:
+            without, every = counts["unlabelled"], counts["queries"]
+            raise ValueError(
+                f"{without:,} of the {every:,} {stage} lists have no labels: label all of them or none"
+            )
+        if counts["labelled"] and not (counts["positives"] or self.trainer.sanity_checking):
+            log.warning(
+                "no label of the %s lists is %g or more (model.relevant_from), so there are no metrics, and a training "
+                "keeps its newest weights", stage, self.relevant_from
+            )  # fmt: skip
         self.runs[stage] = dict(sorted(run.items()))
-        if stage != "predict" and self.ranking_metrics.update_called:
+        if stage != "predict" and counts["positives"]:
             for name, mean in self.ranking_metrics.compute().items():
                 self.log(f"{stage}/{name}", mean, prog_bar=True, rank_zero_only=False)
         self._scored = {}

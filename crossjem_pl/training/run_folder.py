@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import platform
 import re
+import sys
 import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +40,21 @@ __all__ = [
     "RunFolder",
     "describe_machine",
     "last_whole_checkpoint",
-    "set_aside_metrics",
+    "locked",
+    "set_aside",
 ]
+
+
+_WRITTEN = (
+    *("config.yaml", "summary.json", "metrics.csv", "metrics-*.csv", "model", "checkpoints"),
+    *(
+        f"{stage}{name}"
+        for stage in ("val", "test", "predict")
+        for name in (".trec", ".qrels", "_lists.parquet")
+    ),
+    *(f"{stage}_metrics.*" for stage in ("val", "test")),
+)
+"""What runs write into their folder."""
 
 
 class RunFolder(Callback):
@@ -245,14 +262,50 @@ def _processor() -> str:
     return f"{found} ({', '.join(matrix)})" if matrix else found
 
 
-def set_aside_metrics(root: Path) -> None:
-    """Renames the `metrics.csv` of an earlier start to `metrics-1.csv`, ...: the logger would overwrite it."""
-    current = root / "metrics.csv"
-    if current.exists():
-        number = 1
-        while (root / f"metrics-{number}.csv").exists():
-            number += 1
-        current.rename(root / f"metrics-{number}.csv")
+def set_aside(root: Path, resumes: bool) -> None:
+    """Moves what an earlier training left out of the way of one that begins; nothing is deleted.
+
+    A training that resumes goes on with the files of the earlier start, but for `metrics.csv`, which the logger would
+    overwrite: it becomes `metrics-1.csv`, and so on. Any other one begins in an empty folder: what a run has written
+    there goes to `earlier-1`, and so on, and the move is told.
+    """
+    if resumes and (root / "metrics.csv").exists():
+        (root / "metrics.csv").rename(_unused(root, "metrics-{}.csv"))
+    written = [path for pattern in _WRITTEN for path in root.glob(pattern)]
+    if not resumes and written:
+        earlier = _unused(root, "earlier-{}")
+        earlier.mkdir()
+        for path in written:
+            path.rename(earlier / path.name)
+        print(f"{root} holds an earlier run, which is in {earlier} now", file=sys.stderr)
+
+
+def _unused(root: Path, name: str) -> Path:
+    return next(path for n in count(1) if not (path := root / name.format(n)).exists())
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder; the system gives the lock back with the process, however that ends.
+
+    Raises:
+        ValueError: names the process whose run is under way in the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise ValueError(
+                f"{folder}: a run of {holder} is under way there; wait for it, or give another "
+                "--trainer.default_root_dir"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        file.flush()
+        yield
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -50,3 +50,27 @@ def test_mistakes_are_shown_and_fail_only_strictly(
         main([*command, "--strict"])
     assert main(["check", str(tmp_path / "none.jsonl"), "--encoder", tiny_bert]) == 2
     assert "none.jsonl" in capsys.readouterr().err
+
+
+def test_the_limits_of_a_configuration(
+    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the run would cut is what is counted; an option goes first."""
+    write_lists(simulate(4, 20), tmp_path / "train.parquet")
+    ranker = {"class_path": "crossjem_pl.rankers.CrossJEM"}
+    ranker["init_args"] = {
+        "encoder": tiny_bert,
+        "max_query_tokens": 2,
+        "max_item_tokens": 3,
+        "max_union_tokens": 64,
+    }  # type: ignore[assignment]
+    model = {"ranker": ranker, "loss": {"class_path": "crossjem_pl.losses.ListNet"}}
+    (tmp_path / "run.yaml").write_text(json.dumps({"model": model}))
+    command = ["check", str(tmp_path / "train.parquet"), "-c", str(tmp_path / "run.yaml"), "--json"]
+    for more, limits in (([], (2, 3)), (["--max-item-tokens", "5"], (2, 5))):
+        assert main([*command, str(tmp_path / "check.json"), *more]) == 0
+        figures = json.loads((tmp_path / "check.json").read_text())["files"][0]["figures"]
+        assert (figures["queries"]["limit"], figures["item_texts"]["limit"]) == limits
+        assert figures["item_texts"]["cut_texts"] > 0
+    assert main([*command[:2], "-c", str(tmp_path / "run.yaml"), "-c", "rankers/bm25"]) == 2
+    assert "bm25 ranker has no limits in tokens" in capsys.readouterr().err

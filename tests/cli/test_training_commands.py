@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -209,12 +211,64 @@ def test_predict_writes_a_run(project: Path, tmp_path: Path) -> None:
     assert len(read_run(tmp_path / "predict.trec")) == 16
 
 
-def test_a_second_fit_keeps_the_first_metrics(project: Path, tmp_path: Path) -> None:
-    options = ["--trainer.default_root_dir", str(tmp_path), "--trainer.max_epochs", "1"]
-    for _ in range(2):
-        assert main(["fit", "-c", str(project / "config.yaml"), *options]) == 0
-    assert (tmp_path / "metrics.csv").exists()
+def test_a_second_fit_sets_the_first_aside(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the second does not write, such as the run of a test, is not left beside what it does write."""
+    options = ["-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(tmp_path)]
+    options += ["--trainer.max_epochs", "1"]
+    assert main(["fit", *options]) == 0
+    assert main(["test", *options, "--model.weights", str(tmp_path / "model")]) == 0
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert main(["fit", *options, "--model.weights", str(tmp_path / "model")]) == 2
+    assert "is in the folder of this run" in capsys.readouterr().err
+    assert main(["fit", *options]) == 0
+    assert (
+        f"{tmp_path} holds an earlier run, which is in {tmp_path / 'earlier-1'} now"
+        in capsys.readouterr().err
+    )
+    assert (tmp_path / "earlier-1" / "model" / "model.safetensors").read_bytes() == before
+    assert (tmp_path / "earlier-1" / "test.trec").exists()
+    assert not (tmp_path / "test.trec").exists()
+    assert set(json.loads((tmp_path / "summary.json").read_text())["split_metrics"]) == {"val"}
+    assert main(["fit", *options, "--ckpt_path", "last", "--trainer.max_epochs", "2"]) == 0
     assert (tmp_path / "metrics-1.csv").exists()
+    assert not (tmp_path / "earlier-2").exists()
+
+
+def test_two_runs_do_not_share_a_folder(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(tmp_path)]
+    holder = f"import sys; from crossjem_pl.training.run_folder import locked\nwith locked({tmp_path!r}):\n"
+    holder = holder.replace("PosixPath", "__import__('pathlib').Path")
+    process = subprocess.Popen(
+        [sys.executable, "-c", holder + "    print('held', flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    for command in (
+        ["validate", *options],
+        ["test", str(project / "run" / "model"), "x", "--out", str(tmp_path)],
+    ):
+        assert main(command) == 2
+        assert f"a run of process {process.pid} on " in capsys.readouterr().err
+    process.kill()
+    process.communicate()
+    assert main(["validate", *options]) == 0, "the lock of a dead process is none"
+
+
+def test_stages_say_what_they_read(
+    project: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [f"--trainer.default_root_dir={tmp_path}", "--model.ranker.init_args.encoder"]
+    encoder = yaml.safe_load((project / "config.yaml").read_text())["model"]["ranker"]["init_args"]["encoder"]
+    assert main(["test", "-c", str(project / "config.yaml"), *options, encoder]) == 0
+    told = [record.getMessage() for record in caplog.records]
+    assert f"val lists: {project / 'val.jsonl.gz'} (data.val: there is no data.test)" in told
+    assert main(["test", "-c", "own-lists", f"--data.root={tmp_path}", *options, encoder]) == 2
+    assert str(tmp_path / "test.parquet") in capsys.readouterr().err, "nothing is simulated in its place"
 
 
 def test_bm25_is_evaluated_and_cannot_be_fitted(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
@@ -221,6 +222,28 @@ def test_resuming_falls_back_to_the_newest_whole_checkpoint(
         path.write_bytes(b"PK")
     assert main([*resume, "last"]) == 2
     assert "there is no other checkpoint" in capsys.readouterr().err
+
+
+def test_validation_without_positives_keeps_the_newest_weights(
+    config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lists = [replace(one, labels=(0.0,) * len(one)) for one in read_lists(tmp_path / "lists.parquet")]
+    write_lists(lists, tmp_path / "barren.jsonl")
+    assert main(["fit", "-c", str(config), "--data.val=barren.jsonl", "--trainer.max_epochs=2"]) == 0
+    assert "no label of the val lists is 1 or more (model.relevant_from)" in caplog.text
+    last = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    written = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert written
+    assert all(torch.equal(value, last[f"ranker.{name}"]) for name, value in written.items())
+
+
+def test_labels_on_some_lists_only_are_refused(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = read_lists(tmp_path / "lists.parquet")
+    write_lists([replace(first, labels=None), *others], tmp_path / "some.jsonl")
+    assert main(["fit", "-c", str(config), "--data.val=some.jsonl", "--data.eval_batch_size=1"]) == 2
+    assert "1 of the 2 val lists have no labels: label all of them or none" in capsys.readouterr().err
 
 
 def test_progress_without_a_terminal(
