@@ -34,6 +34,29 @@ Precision = Literal["float32", "bfloat16", "float16"]
 _KEY = "inference"
 
 
+_threads = {"started": False, "lost": False}
+"""Whether this process has computed with several threads, and whether its parent had: a fork has no threads."""
+
+
+def _forked() -> None:
+    _threads["lost"] = _threads["started"]
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _note_threads() -> None:
+    """Raises a RuntimeError where torch would wait for threads that a fork left behind, and never come back."""
+    if torch.get_num_threads() > 1:
+        if _threads["lost"]:
+            raise RuntimeError(
+                "this process was forked from one that had scored with several threads, which are not here, and torch "
+                "would wait for them for good: start it with the method 'spawn' or 'forkserver', fork before the first "
+                "scores, or call torch.set_num_threads(1) in it"
+            )
+        _threads["started"] = True
+
+
 @dataclass(frozen=True)
 class Scorer:
     """A ranker on a device in a precision. Several threads may use it at once.
@@ -64,6 +87,7 @@ class Scorer:
 
         Raises:
             ValueError: if a score is not finite; names the list.
+            RuntimeError: in a process that was forked from one that had scored with several threads.
         """
         scores: list[Tensor] = []
         truncated = 0
@@ -74,6 +98,7 @@ class Scorer:
         return scores, truncated
 
     def _score_batch(self, lists: Sequence[RankingList]) -> tuple[list[Tensor], int]:
+        _note_threads()
         ranker = self.network or self.ranker
         batch = ranker.collate(lists)
         lower = self.precision != "float32"

@@ -123,7 +123,8 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
 
     Raises:
         OSError: if there is no such folder and the hub cannot be reached; says what to put where.
-        ValueError: if the folder has no tokenizer, or the tokenizer no classification or separator token.
+        ValueError: if the folder has no tokenizer, the tokenizer no classification or separator token, or a token that
+            the encoder beside it has no embedding for.
     """
     folder = Path(resolve(name))
     if folder.is_dir() and not any((folder / file).exists() for file in _TOKENIZER_FILES):
@@ -139,6 +140,12 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
     tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
     if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
         raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
+    known = read_json(folder / "config.json").get("vocab_size")
+    token, last = max(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
+    if isinstance(known, int) and last >= known:
+        raise ValueError(
+            f"{path}: the token {token[:40]!r} has the id {last}, and config.json a vocab_size of {known}"
+        )
     return tokenizer
 
 
@@ -387,8 +394,21 @@ def load_config(name: str) -> PretrainedConfig:
     if not folder.is_dir():
         return AutoConfig.from_pretrained(name, **SAFE)
     check_config(folder)
-    with built_from(folder / "config.json"):
-        return AutoConfig.from_pretrained(folder, **SAFE)
+    path = folder / "config.json"
+    with built_from(path):
+        config = AutoConfig.from_pretrained(folder, **SAFE)
+        usual = type(config)().to_dict()
+    config.chunk_size_feed_forward = 0  # saves memory on long texts; changes no result
+    numbers: dict[type, Any] = {bool: bool, int: int, float: (int, float)}
+    for field, value in read_json(path).items():
+        kind = type(usual.get(field))
+        if value is None or kind not in numbers:
+            continue
+        if not isinstance(value, numbers[kind]) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(
+                f"{path}, field {field!r}: {str(value)[:80]!r} is not of the type {kind.__name__}"
+            )
+    return config
 
 
 def check_config(folder: Path) -> None:

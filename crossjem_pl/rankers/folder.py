@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_type_hints
 
 from safetensors.torch import save_file
 from torch import Tensor
@@ -142,6 +144,7 @@ def load_ranker(name: str) -> Ranker:
             "plain encoder, give it as `encoder` of a ranker and train"
         )
     stored = config[_KEY]
+    _ranker_class(path, stored)
     check_files(folder, stored.get("files", {}), path)
     weights = read_weights(folder / "model.safetensors")
     ranker = load_architecture(folder)
@@ -160,6 +163,7 @@ def load_architecture(folder: Path) -> Ranker:
     path = folder / "config.json"
     stored = read_json(path).get(_KEY)
     ranker_class = _ranker_class(path, stored)
+    _check_types(ranker_class, stored["init_args"], path)
     with built_from(path):
         ranker = ranker_class.from_folder(str(folder), stored["init_args"])
     # what it was made from, not the folder that it is read from
@@ -169,6 +173,28 @@ def load_architecture(folder: Path) -> Ranker:
         if name in stored["init_args"] or name not in ("layers", "random_init")
     }
     return ranker
+
+
+def _check_types(cls: type[Ranker], init_args: dict[str, Any], path: Path) -> None:
+    """Raises a ValueError that names a number, text or switch among the arguments of a ranker with another type.
+
+    Names and values are for the constructor to check; what is no JSON scalar, for whoever reads it.
+    """
+    hints = get_type_hints(cls.__init__)
+    if options := get_args(hints.pop("options", None)):  # Unpack[...]
+        hints |= get_type_hints(options[0])
+    scalars = {bool: (bool,), int: (int,), float: (int, float), str: (str,), type(None): (type(None),)}
+    for field, value in init_args.items():
+        kinds = get_args(hint) if isinstance(hint := hints.get(field), UnionType) else (hint,)
+        if not set(kinds) <= scalars.keys():
+            continue
+        right = any(isinstance(value, scalars[kind]) for kind in kinds) and (
+            not isinstance(value, bool) or bool in kinds
+        )
+        if not right or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(
+                f"{path}, field 'init_args.{field}': {str(value)[:80]!r} is not of the type {hint}"
+            )
 
 
 def copy_weights(name: str, ranker: Ranker) -> None:

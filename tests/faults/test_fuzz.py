@@ -127,8 +127,10 @@ def test_damaged_model_folders(
             (folder / name).write_bytes((with_odd_value if odd else damaged)(content, source))
         started = time.monotonic()
         ranker = outcome(partial(load_ranker, str(folder)), folder, f"case {case}, {name}")
-        if ranker is not None and name.name in ("model.safetensors", "tokenizer.json"):
-            torch.testing.assert_close(scores(ranker, lists), expected)
+        if ranker is not None:
+            found = scores(ranker, lists)  # what loads must run
+            if name.name in ("model.safetensors", "tokenizer.json"):
+                torch.testing.assert_close(found, expected)
         assert time.monotonic() - started < 10, f"case {case}, {name}: took too long"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT
+from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, RankT5
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 
@@ -104,3 +104,42 @@ def test_changed_weights_and_tokens_are_noticed(encoder: Path, tmp_path: Path) -
     part.pop("files")
     change(folder / "config.json", crossjem_pl=part)
     load_ranker(str(folder))  # a folder of an earlier version
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_item_tokens", "8"),
+        ("max_query_tokens", True),
+        ("dropout", [0.1]),
+        ("item_order", 3),
+        ("dropout", 1e999),
+    ],
+)
+def test_an_argument_of_another_type(field: str, value: Any, encoder: Path, tmp_path: Path) -> None:
+    save_ranker(MonoBERT(str(encoder), **LIMITS), tmp_path / "model")
+    part = json.loads((tmp_path / "model" / "config.json").read_text())["crossjem_pl"]
+    change(
+        tmp_path / "model" / "config.json",
+        crossjem_pl=part | {"init_args": part["init_args"] | {field: value}},
+    )
+    with pytest.raises(ValueError, match=rf"config\.json(, field 'init_args\.{field}')?: .*"):
+        load_ranker(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("value", [-1, 10**9, "x", [0]])
+def test_a_start_token_that_is_none(value: Any, tiny_models_folder: Path, tmp_path: Path) -> None:
+    save_ranker(RankT5(str(tiny_models_folder / "t5"), **LIMITS), tmp_path)
+    change(tmp_path / "config.json", decoder_start_token_id=value)
+    with pytest.raises(ValueError, match=r"config\.json.*"):
+        load_ranker(str(tmp_path))
+
+
+def test_tokens_beyond_the_vocabulary(encoder: Path) -> None:
+    whole = json.loads((encoder / "tokenizer.json").read_text())
+    whole["model"]["vocab"]["zzz"] = 7000
+    (encoder / "tokenizer.json").write_text(json.dumps(whole))
+    with pytest.raises(
+        ValueError, match=r"tokenizer\.json: the token 'zzz' has the id 7000, .* vocab_size of \d+"
+    ):
+        MonoBERT(str(encoder), **LIMITS)

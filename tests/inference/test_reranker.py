@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -266,3 +268,29 @@ def test_scores_that_are_not_finite_are_an_error(tiny_bert: str) -> None:
         classifier(ranker).weight[0, 0] = math.nan
     with pytest.raises(ValueError, match="list 'query 0': a score is not finite"):
         Reranker(ranker, "cpu").rank("red shoes", ITEMS)
+
+
+def test_a_fork_after_several_threads_is_told_and_one_thread_works(tiny_bert: str) -> None:
+    """Without the check the child would wait for good."""
+    reranker = Reranker(MonoBERT(tiny_bert), "cpu")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = reranker.rank("red shoes", ["boots", "sofa"])
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            try:
+                reranker.rank("red shoes", ["boots", "sofa"])
+                os.write(writing, b"nothing was raised")
+            except RuntimeError as error:
+                torch.set_num_threads(1)
+                same = reranker.rank("red shoes", ["boots", "sofa"])[0].index == expected[0].index
+                os.write(writing, f"{same} {error}".encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            assert re.match("True .*forked.*'spawn' or 'forkserver'", pipe.read())
+        os.wait()
+    finally:
+        torch.set_num_threads(before)

@@ -64,6 +64,12 @@ class T5Ranker(PairRanker):
             stack.block = nn.ModuleList(stack.block[i] for i in kept)
             model.config.num_layers = model.config.num_decoder_layers = layers
         self._config: PretrainedConfig = model.config
+        start = model.config.decoder_start_token_id
+        self._start = 0 if start is None else start
+        if type(self._start) is not int or not 0 <= self._start < model.config.vocab_size:
+            raise ValueError(
+                f"{encoder}: config.json, field 'decoder_start_token_id': {start!r} is no token's id"
+            )
         self.encoder = model.encoder
         self.decoder: nn.Module | None = None
         if labels:
@@ -98,7 +104,7 @@ class T5Ranker(PairRanker):
     def logits(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The labels' logits at the first decoding step, float32 [pairs, labels]."""
         assert self.decoder is not None
-        first = torch.full_like(input_ids[:, :1], self._config.decoder_start_token_id or 0)
+        first = torch.full_like(input_ids[:, :1], self._start)
         decoded = self.decoder(
             inputs_embeds=self.encoder.embed_tokens(first),
             encoder_hidden_states=self.states(input_ids, attention_mask),
