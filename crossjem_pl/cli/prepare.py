@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crossjem_pl.cli.command import passes_on
+from crossjem_pl.prepare.augment import write_augmented
 from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
 from crossjem_pl.prepare.linkso import DEV_FRACTION, TAGS, prepare_linkso
 from crossjem_pl.prepare.msmarco import prepare_titles
@@ -121,6 +122,17 @@ def log(
     _tell(prepare_log(files, out, LogOptions(columns, **options)))
 
 
+@passes_on(write_augmented)
+def augment(lists: Path, *, out: Path, **options: Any) -> None:
+    """More training lists: new queries for the items of lists, by templates or by a model.
+
+    Args:
+        lists: ranking lists in any layout, a file or folder.
+        out: folder to write.
+    """
+    _tell([write_augmented(lists, out, **options)])
+
+
 def _tell(parts: Iterable[Written], experiment: str | None = None, out: Path | None = None) -> None:
     """Prints the account of each part when it is written, and at the end what to do with an experiment's lists."""
     names = set()
@@ -146,5 +158,6 @@ prepare = {
     "askubuntu": _reranking("askubuntu", "mteb/askubuntudupquestions-reranking"),
     "scidocs": _reranking("scidocs", "mteb/scidocs-reranking"),
     "log": log,
+    "augment": augment,
 }
 """The commands by the name of what they prepare."""

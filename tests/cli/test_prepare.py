@@ -17,7 +17,7 @@ from tests.prepare.test_linkso import linkso
 from tests.prepare.tiny_collection import register
 
 PAGE = (root() / "docs" / "prepare.md").read_text(encoding="utf-8")
-WHAT = ["msmarco-titles", "sodq", "askubuntu", "scidocs", "log"]
+WHAT = ["msmarco-titles", "sodq", "askubuntu", "scidocs", "log", "augment"]
 
 
 def test_every_dataset_and_option_is_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
