@@ -17,14 +17,15 @@ given = $(if $(filter command line environment override,$(origin $(1))),$(if $($
 run_options = --seeds $(SEEDS) $(if $(SMOKE),--smoke) $(foreach option,data dataset encoder teacher-encoder,$(call \
   given,$(shell echo $(option) | tr a-z- A-Z_),--$(option)))
 
-.PHONY: bench-latency bench-serving bench-training bench-scaling bench-limits study-accuracy release-model $(TABLES:%=table%)
+.PHONY: bench-latency bench-serving bench-training bench-scaling bench-limits bench-gpu study-accuracy release-model $(TABLES:%=table%)
 
 bench-latency: $(READY) ## latency and throughput of all rankers and of public cross-encoders (ARGS=--smoke: two minutes)
 bench-training: $(READY) ## training speed and memory of CROSS-JEM, monoBERT and sentence-transformers (ARGS=--smoke)
 bench-scaling: $(READY) ## cost against items and against the token union, with exponents (ARGS=--smoke)
 bench-serving: $(READY) ## the server under load beside CrossEncoder (ARGS=--smoke; ARGS="--soak 10 --overload 60")
 bench-limits: $(READY) ## where models lose accuracy as candidates are added (ARGS="--model NAME=FOLDER --lists FILE")
-bench-latency bench-training bench-scaling bench-serving bench-limits: bench-%:
+bench-gpu: $(READY) ## a GPU in ten minutes: parity, latency, memory, training, tune, DDP (ARGS="--device cpu --smoke")
+bench-latency bench-training bench-scaling bench-serving bench-limits bench-gpu: bench-%:
 	$(BIN)/python -m benchmarks.$* $(ARGS)
 
 $(TABLES:%=table%): table%: $(READY)

@@ -82,15 +82,15 @@ def run(args: argparse.Namespace) -> None:
     found |= {name: getattr(args, name) for name in ("encoder", "rounds", "memory_items")}
     found["matrix_peak_gflops"] = {name: matrix_peak(device, name) / 1e9 for name in args.precision}
     with tempfile.TemporaryDirectory() as folder:
-        store = _store(args, Path(folder) / "store") if any(map(_reads_ids, args.rankers)) else None
+        store = store_of(args, Path(folder) / "store") if any(map(_reads_ids, args.rankers)) else None
         contenders = contenders_of(args, store)
-        _latencies(args, contenders, found)
+        latencies(args, contenders, found)
         for items in args.stages:
             for contender in filter(has_stages, contenders):
                 stages = stage_milliseconds(contender, measured_lists(items, args.rounds))
                 found["stages"].append({"name": contender.name, "items": items, **stages})
         for items in args.saturated:
-            found["throughput"] += _throughputs(args, contenders, items)
+            found["throughput"] += throughputs(args, contenders, items)
     spec = {**vars(args), "threads": torch.get_num_threads(), "device": device.type}
     for name in [*args.rankers, *args.peers] if args.memory_items else []:
         found["peak_memory_mib"][name] = fresh("benchmarks.latency", {**spec, "name": name})["mib"]
@@ -188,7 +188,7 @@ def _reads_ids(name: str) -> bool:
     return name.startswith("crossjem") or name == MONOBERT
 
 
-def _store(args: argparse.Namespace, folder: Path) -> TokenStore:
+def store_of(args: argparse.Namespace, folder: Path) -> TokenStore:
     """Token ids of the items of all lists that are going to be measured."""
     lists = [one for items in {*args.items, *args.stages} for one in measured_lists(items, args.rounds)]
     for items in args.saturated:
@@ -198,7 +198,7 @@ def _store(args: argparse.Namespace, folder: Path) -> TokenStore:
     return TokenStore.build(folder, items_of, ShortTextTokenizer(load_tokenizer(args.encoder)))
 
 
-def _latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: dict[str, Any]) -> None:
+def latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: dict[str, Any]) -> None:
     """One query at a time: `baselines`, `milliseconds`, `latency` (rows) and `stopped` of the JSON file."""
     names = [contender.name for contender in contenders]
     found["baselines"] = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS) if name in names]
@@ -217,7 +217,7 @@ def _latencies(args: argparse.Namespace, contenders: Sequence[Contender], found:
         found["stopped"] |= dict.fromkeys(too_slow, items)
 
 
-def _throughputs(
+def throughputs(
     args: argparse.Namespace, contenders: Sequence[Contender], items: int
 ) -> list[dict[str, Any]]:
     """Several queries a batch: every contender's best batch, and pairs a second of all that were tried.

@@ -1,0 +1,55 @@
+"""The benchmark of a GPU runs on a CPU, and says what it could not run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import gpu
+from tests.rankers.cases import CASES
+
+
+def test_every_part_runs_on_a_cpu(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_TUNED", ("crossjem",))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(gpu, "ddp", lambda _, own=gpu.ddp: own(torch.device("cuda")))
+    small = ["--encoder", encoder, "--items", "5", "8", "--rankers", "crossjem", "dpr", "--peers"]
+    assert gpu.main(["--device", "cpu", "--smoke", *small, "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["not_run"] == {"DDP": "this machine has one GPU"}
+    parts = found["parts"]
+    assert [row["ranker"] for row in parts["parity"]] == list(CASES)
+    assert all(row["float32"] == 0 and row["equal"] for row in parts["parity"])
+    assert any(row["bfloat16"] > 0 for row in parts["parity"])
+    latency = {(row["name"], row["items"]): row for row in parts["latency, MiniLM-L6"]}
+    assert set(latency) == {(n, i) for n in ("crossjem", "crossjem by id", "dpr") for i in (5, 8)}
+    assert latency["crossjem", 8]["saturated"] > 0
+    assert [row["name"] for row in parts["tune"]] == ["crossjem"]
+    assert [row["name"] for row in parts["training, MiniLM-L6"]] == ["crossjem"]
+    text = (tmp_path / "gpu.md").read_text()
+    assert "**Not run: DDP**: this machine has one GPU." in text
+    assert "says nothing of speed" in text
+
+
+def test_without_a_gpu_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main(["--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "gpu.json").read_text())["parts"] == {}
+    assert "**Not run: everything**: torch sees no GPU here" in (tmp_path / "gpu.md").read_text()
+
+
+def test_scores_that_differ_and_a_lack_of_time_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row: dict[str, Any] = {"ranker": "dpr", "float32": 0.1, "bfloat16": 0.2, "tau": 0.5, "equal": False}
+    monkeypatch.setattr(gpu, "parity", lambda _: [row])
+    assert gpu.main(["--device", "cpu", "--smoke", "--minutes", "1e-9", "--out", str(tmp_path)]) == 0
+    assert "minutes were over" in (tmp_path / "gpu.md").read_text()
+    monkeypatch.setattr(gpu, "parts", lambda *_: {"parity": lambda: [row]})
+    assert gpu.main(["--device", "cpu", "--smoke", "--out", str(tmp_path)]) == 2
+    assert "float32 scores differ from the CPU's: dpr" in capsys.readouterr().err
+    assert "| dpr | 1.0e-01 | 2.0e-01 | 0.500 | **no** |" in (tmp_path / "gpu.md").read_text()
