@@ -112,7 +112,7 @@ def parity(device: torch.device) -> Rows:
 
     words, draw = np.array(tiny_models.WORDS), np.random.default_rng(0)
     texts = [[" ".join(draw.choice(words, size)) for size in draw.integers(1, 6, 9)] for _ in range(3)]
-    lists = [RankingList.from_texts(query, dict.fromkeys(items), query) for query, *items in texts]
+    lists = [RankingList.from_texts(query, list(dict.fromkeys(items)), query) for query, *items in texts]
     ways = {"cpu": (torch.device("cpu"), "float32"), "float32": (device, "float32")}
     ways["bfloat16"] = (device, "bfloat16")
     rows = []
