@@ -46,12 +46,6 @@ def test_columns_do_not_influence_each_other() -> None:
     assert (low[2], high[2]) == pytest.approx((float(one_low), float(one_high)))
 
 
-def test_false_findings_are_as_rare_as_promised() -> None:
-    null = np.random.default_rng(2).normal(0, 1, (30, 200))
-    share = np.mean(randomisation_test(null, samples=2_000) < 0.05)
-    assert 0.02 < share < 0.09
-
-
 def test_t_test_is_scipys_and_knows_constant_differences() -> None:
     a, b = np.random.default_rng(3).random((2, 40))
     assert float(t_test(a - b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
@@ -77,13 +71,10 @@ def test_holm_by_hand() -> None:
     assert holm([]).tolist() == []
 
 
-def test_bootstrap_interval_covers_the_mean() -> None:
-    rng = np.random.default_rng(4)
-    values = rng.normal(0.5, 0.2, (60, 300))
+def test_bootstrap_interval_is_about_two_standard_errors_wide() -> None:
+    values = np.random.default_rng(4).normal(0.5, 0.2, (60, 300))
     low, high = bootstrap_interval(values, samples=1_000)
     assert 0.90 < np.mean((low <= 0.5) & (high >= 0.5)) < 0.98
-    narrow_low, narrow_high = bootstrap_interval(values, level=0.5, samples=1_000)
-    assert ((narrow_low > low) & (narrow_high < high)).all()
     half = 1.96 * values[:, 0].std(ddof=1) / np.sqrt(60)
     assert high[0] - low[0] == pytest.approx(2 * half, rel=0.15)
 

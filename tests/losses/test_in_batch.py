@@ -111,7 +111,7 @@ def test_gradient_is_right() -> None:
     )
 
 
-def test_half_precision_and_autocast_compute_in_float32() -> None:
+def test_half_precision_computes_in_float32() -> None:
     batch = make_batch((4, 2, 5), dtype=torch.float32)
     expected = loss_of(batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -186,10 +186,3 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
         gradient = whole["item_vectors"].grad
         assert gradient is not None
         torch.testing.assert_close(r[3] / 2, gradient[rows, : r[3].shape[1]])
-
-
-def test_the_module_is_the_function_and_gathers_only_where_there_are_processes() -> None:
-    batch = make_batch((4, 2, 5))
-    module = InBatchInfoNCE(temperature=0.5, threshold=0.5, gather=True)
-    torch.testing.assert_close(module(**batch), loss_of(batch, temperature=0.5, threshold=0.5))
-    assert repr(module) == "InBatchInfoNCE(temperature=0.5, threshold=0.5, gather=True)"
