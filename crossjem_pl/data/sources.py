@@ -97,7 +97,7 @@ class MixedSource(ListSource):
         lists = list(self.sources[0].read(root)) if self.sources else []
         for number, source in enumerate(self.sources[1:], 2):
             lists += (replace(one, query_id=f"{number}-{one.query_id}") for one in source.read(root))
-        left_out: dict[str, None] = {}
+        left_out: dict[str, Any] = {}
         for field in ("labels", "scores"):
             there = sum(getattr(one, field) is not None for one in lists)
             if 0 < there < len(lists):

@@ -143,8 +143,8 @@ def _training(summary: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator
 
     data, model = config.get("data") or {}, config.get("model") or {}
     lists = summary.get("training_data") or {}
-    if source := _source(data.get("train")):
-        yield "training lists from", source
+    if data.get("train"):
+        yield "training lists from", f"`{_source(data['train'])}`"
     for name, text in _STATISTICS.items():
         if name in lists:
             yield text, f"{lists[name]:,}"
@@ -185,17 +185,17 @@ _STATISTICS = {
 }
 
 
-def _source(source: Any) -> str | None:
-    """Where lists came from: a file's name without its folders, or the class of a source and its arguments."""
+def _source(source: Any) -> str:
+    """Where lists came from: files without their folders, sources with their arguments."""
     if isinstance(source, str):
-        return f"`{Path(source).name}`"
-    if not isinstance(source, Mapping) or "class_path" not in source:
-        return None
-    given = source.get("init_args") or {}
-    arguments = ", ".join(
-        f"{k}={Path(v).name if k == 'path' else v}" for k, v in given.items() if v is not None
-    )
-    return f"`{source['class_path'].rpartition('.')[2]}({arguments})`"
+        return Path(source).name
+    if isinstance(source, list):
+        return f"[{', '.join(map(_source, source))}]"
+    if not isinstance(source, Mapping):
+        return str(source)
+    given = {name: value for name, value in (source.get("init_args") or {}).items() if value is not None}
+    arguments = ", ".join(f"{name}={_source(value)}" for name, value in given.items())
+    return f"{source.get('class_path', '').rpartition('.')[2]}({arguments})"
 
 
 def _measured(run: Path) -> Iterator[Measured]:

@@ -54,6 +54,7 @@ def test_it_is_shipped_only_if_it_is_better(
         card = (shipped / "README.md").read_text()
         assert row in card
         assert "| distinct lists | 32 |" in card
+        assert ", train.jsonl, train.jsonl])`" in card, "no places of this machine"
         assert Reranker(shipped).rank("red", ["red shoes", "sofa"])
     trained = yaml.safe_load((out / "config.yaml").read_text())["data"]["train"]["init_args"]["sources"]
     assert trained[1:] == lists[:2]

@@ -25,10 +25,11 @@ LIMITS = {"max_query_tokens": 16, "max_item_tokens": 16}
 def run(tiny_bert: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a monoBERT with metrics on val and test."""
     folder = tmp_path_factory.mktemp("run")
-    write_lists(example_lists(12, seed=3), folder / "own.parquet")
+    lists = tmp_path_factory.mktemp("data") / "own.parquet"
+    write_lists(example_lists(12, seed=3), lists)
     limits = [f"--model.ranker.init_args.{name}={value}" for name, value in LIMITS.items()]
     common = ["-c", "quickstart", "-c", "rankers/monobert", "-c", "losses/softmax_ce"]
-    common += [f"--data.{stage}={folder / 'own.parquet'}" for stage in ("train", "val", "test")]
+    common += [f"--data.{stage}={lists}" for stage in ("train", "val", "test")]
     common += [f"--model.ranker.init_args.encoder={tiny_bert}", *limits, "--trainer.accelerator=cpu"]
     common += [f"--trainer.default_root_dir={folder}", "--trainer.enable_progress_bar=false"]
     assert main(["fit", *common]) == 0
