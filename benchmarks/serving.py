@@ -119,9 +119,7 @@ def measure(servers: Sequence[Server], items: int, args: argparse.Namespace) -> 
             if clients <= _TRUSTED:
                 best[server.name] = max(best[server.name], row["per_second"])
     for share in _SHARES:
-        for server in servers:
-            if not best[server.name]:
-                raise RuntimeError(f"{server.name} answered nothing")
+        for server in (each for each in servers if best[each.name]):
             result = asyncio.run(open_loop(server, texts, share * best[server.name], args.seconds))
             yield {"name": server.name, "items": items, "load": f"{share:.0%} of its best"} | result.row()
             server.settle()
@@ -327,6 +325,7 @@ class Server:
             if time.monotonic() > end or self._process.poll() is not None:
                 raise RuntimeError(f"the server of {self.name} did not start")
             time.sleep(0.1)
+        asyncio.run(closed_loop(self, [("warm up", ["a text"] * 8)], 1, 0.0, Result()))
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -337,11 +336,12 @@ class Server:
             self._process.wait()
 
     def settle(self) -> None:
-        """Waits until it computes nothing more, of clients that have left; starts it again if that takes 5 s."""
+        """Waits until it computes nothing more for clients that have left; starts it again if that takes 5 s."""
+        path, pattern = "/metrics", r"^te_queue_size 0"
+        if self.name == INFINITY:
+            path, pattern = "/models", r'"queue_absolute": ?0\b'
         end = time.monotonic() + 5
-        while (text := self._read("/metrics")) and not re.search(r"^te_queue_size 0", text, re.M):
-            if "te_queue_size" not in text:
-                return
+        while not re.search(pattern, self._read(path) or "", re.M):
             if time.monotonic() > end:
                 self.__exit__()
                 self.__enter__().wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import read_json
+from crossjem_pl.rankers.folder import write_config
 
 __all__ = [
     "Configuration",
@@ -214,8 +214,6 @@ def save_configuration(folder: str | Path, configuration: Configuration, device:
         FileNotFoundError: if the folder has no `config.json`.
         ValueError: if it is not a folder that `save_pretrained` wrote.
     """
-    from crossjem_pl.files import replacing
-
     path = Path(folder) / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: a configuration is saved in a model folder")
@@ -230,8 +228,7 @@ def save_configuration(folder: str | Path, configuration: Configuration, device:
     values = asdict(replace(configuration, passes=None))
     del values["passes"]
     stored[_KEY] = {"device": device.type, **values}
-    with replacing(path) as file:
-        file.write((json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_config(config, path)
 
 
 def stored_configuration(folder: Path, scorer: Scorer) -> Configuration | None:

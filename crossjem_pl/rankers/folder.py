@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import crossjem_pl
-from crossjem_pl.hashing import file_sha256
+from crossjem_pl.hashing import content_sha256, file_sha256
 from crossjem_pl.rankers.base import RANKERS, Ranker
 from crossjem_pl.rankers.encoders import (
     built_from,
@@ -36,6 +36,7 @@ __all__ = [
     "local_folder",
     "save_architecture",
     "save_ranker",
+    "write_config",
 ]
 
 _KEY = "crossjem_pl"
@@ -48,6 +49,9 @@ _FREE = re.compile(
     r"(\w+_)?encoder|form|layers|dropout|freeze_\w+|attn_implementation|random_init|max_\w+|\w+_per_pass|pass_order|scale"
 )
 """Init arguments that may differ from those that weights were trained with: limits, speed, starting values."""
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 class PublicFolders(ABC):
@@ -89,7 +93,7 @@ def save_ranker(ranker: Ranker, folder: str | Path) -> None:
     }
     with replacing_path(folder / "model.safetensors") as path:
         save_file(state, path, metadata={"format": "pt"})
-    files = [folder / "model.safetensors", *sorted(folder.rglob("tokenizer.json"))]
+    files = [folder / "model.safetensors", *sorted(p for n in _TOKENIZER_FILES for p in folder.rglob(n))]
     more = {"files": {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}}
     _write_config(ranker, folder, config, more | ({"weights_prefix": prefix} if prefix else {}))
 
@@ -113,8 +117,23 @@ def _write_config(ranker: Ranker, folder: Path, config: dict[str, Any], more: di
     cls = type(ranker)
     if not cls.__module__.startswith("crossjem_pl."):
         config[_KEY]["class_path"] = f"{cls.__module__}.{cls.__qualname__}"
-    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    write_config(config, folder / "config.json")
+
+
+def write_config(config: dict[str, Any], path: Path) -> None:
+    """Writes a model folder's config.json, whole or not at all, with its own SHA-256 in our part of it."""
+    from crossjem_pl.files import replacing  # what only ranks writes nothing
+
+    config[_KEY]["sha256"] = _sha256_of(config)
+    with replacing(path) as file:
+        file.write((json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def _sha256_of(config: dict[str, Any]) -> str:
+    """Of what a config.json says, but for the place where this number stands."""
+    ours = {name: value for name, value in config[_KEY].items() if name != "sha256"}
+    as_read = json.loads(json.dumps({**config, _KEY: ours}))  # whose names are all texts
+    return content_sha256(json.dumps(as_read, sort_keys=True))
 
 
 def load_ranker(name: str) -> Ranker:
@@ -161,7 +180,8 @@ def load_architecture(folder: Path) -> Ranker:
         ValueError: naming the file, as `load_ranker` does.
     """
     path = folder / "config.json"
-    stored = read_json(path).get(_KEY)
+    config = read_json(path)
+    stored = config.get(_KEY)
     ranker_class = _ranker_class(path, stored)
     _check_types(ranker_class, stored["init_args"], path)
     with built_from(path):
@@ -172,6 +192,11 @@ def load_architecture(folder: Path) -> Ranker:
         for name, value in ranker.init_args.items()
         if name in stored["init_args"] or name not in ("layers", "random_init")
     }
+    if stored.get("sha256", found := _sha256_of(config)) != found:
+        raise ValueError(
+            f"{path} is damaged or was edited: its SHA-256 is {found}, it says {str(stored['sha256'])[:64]}; after an "
+            f"edit remove {_KEY}.sha256 from it"
+        )
     return ranker
 
 
@@ -223,7 +248,7 @@ def _load(ranker: Ranker, state: dict[str, Tensor], problem: str) -> Ranker:
     try:
         ranker.load_state_dict(state, strict=True)
     except RuntimeError as error:
-        raise ValueError(f"{problem}: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{problem}: {' '.join(str(error).split())[:300]}") from None
     return ranker
 
 

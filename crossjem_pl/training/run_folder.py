@@ -337,11 +337,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             ValueError: names the file, if it is damaged or cut off.
         """
+        damaged = f"checkpoint {path} is damaged or cut off; --ckpt_path last takes the newest whole one"
         if "://" not in str(path) and Path(path).is_file() and not is_whole(Path(path)):
-            raise ValueError(
-                f"checkpoint {path} is damaged or cut off; --ckpt_path last takes the newest whole one"
-            )
-        return super().load_checkpoint(path, map_location, weights_only is not False)
+            raise ValueError(damaged)
+        try:
+            return super().load_checkpoint(path, map_location, weights_only is not False)
+        except (RuntimeError, UnicodeDecodeError) as error:  # of a damaged directory of the archive
+            raise ValueError(f"{damaged} ({' '.join(str(error).split())[:100]})") from None
 
 
 def check_finite(weights: dict[str, Tensor]) -> None:
@@ -359,7 +361,13 @@ def is_whole(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except (zipfile.BadZipFile, OSError, EOFError):
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        EOFError,
+        RuntimeError,
+        ValueError,
+    ):  # also: encrypted, names not UTF-8
         return False
 
 

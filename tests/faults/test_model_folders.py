@@ -94,14 +94,19 @@ def test_no_path_leads_out_of_a_folder(name: str, encoder: Path) -> None:
 def test_changed_weights_and_tokens_are_noticed(encoder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     save_ranker(MonoBERT(str(encoder), **LIMITS), folder)
-    for name in ("model.safetensors", "tokenizer.json"):
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         whole = (folder / name).read_bytes()
         (folder / name).write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
         with pytest.raises(ValueError, match=rf"{name} is damaged.*SHA-256.*config\.json says"):
             load_ranker(str(folder))
         (folder / name).write_bytes(whole)
     part = json.loads((folder / "config.json").read_text())["crossjem_pl"]
-    part.pop("files")
+    change(folder / "config.json", hidden_act="relu")
+    with pytest.raises(
+        ValueError, match=r"config\.json is damaged or was edited.*remove crossjem_pl\.sha256"
+    ):
+        load_ranker(str(folder))
+    part = {name: value for name, value in part.items() if name not in ("files", "sha256")}
     change(folder / "config.json", crossjem_pl=part)
     load_ranker(str(folder))  # a folder of an earlier version
 

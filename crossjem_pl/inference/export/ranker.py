@@ -13,6 +13,7 @@ from crossjem_pl.inference.export.runtimes import BACKENDS
 from crossjem_pl.inference.export.write import EXPORT_FILE, Description, read_description
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import RANKERS, Batch, Explanation, Ranker
+from crossjem_pl.rankers.encoders import built_from
 
 __all__ = ["ExportedRanker", "load_exported"]
 
@@ -121,6 +122,6 @@ def load_exported(
         raise ValueError(f"{folder}: unknown ranker {description.ranker!r}; there are {names}")
     if not kind.can_be_exported():
         raise ValueError(f"{folder}: {description.ranker} is not a ranker that can be exported")
-    with torch.device("meta"):
+    with torch.device("meta"), built_from(folder / EXPORT_FILE):
         shell = kind.from_folder(str(folder), description.init_args)
     return ExportedRanker(shell, folder, description, precision)

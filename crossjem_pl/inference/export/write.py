@@ -45,7 +45,7 @@ class Description:
         init_args: its init arguments.
         model: where the ranker was loaded from, as it was given.
         weights_sha256: of the ranker's weights, as in `threshold.json`.
-        files: SHA-256 of the graph's files.
+        files: SHA-256 of the other files.
         versions: of the packages that wrote it.
         format: of this file.
     """
@@ -64,7 +64,7 @@ class Description:
     def check_files(self, folder: Path) -> None:
         """Raises a ValueError if a file of the graph is missing or not the one that was written."""
         where = folder / EXPORT_FILE
-        if sorted(self.files) != sorted(BACKENDS[self.backend].files):
+        if not {*BACKENDS[self.backend].files} <= self.files.keys():
             raise ValueError(f"{where}, field 'files': not the files of an export for {self.backend}")
         for name in self.files:
             if not (folder / name).is_file():
@@ -146,11 +146,15 @@ def export_ranker(
         init_args=ranker.init_args,
         model=model,
         weights_sha256=weights_sha256(ranker),
-        files={name: file_sha256(folder / name) for name in backend.files},
+        files={name.relative_to(folder).as_posix(): file_sha256(name) for name in _files(folder)},
         versions={"crossjem_pl": crossjem_pl.__version__, **{name: version(name) for name in packages}},
     )
     _write_json(asdict(description), folder / EXPORT_FILE)
     return description
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _cleared(folder: Path) -> Path:
