@@ -47,7 +47,7 @@ from crossjem_pl.text import ShortTextTokenizer
 from crossjem_pl.text.token_store import TokenStore
 
 RANKERS = ["crossjem", "crossjem-wide", "crossjem-best", "monobert", "sharedquery", "setencoder"]
-RANKERS += ["colbert", "dpr", "ance", "twinbert", "coral", "instructor", "meb", "cascade"]
+RANKERS += ["colbert", "dpr", "ance", "twinbert", "coral", "instructor", "meb", "ahead", "cascade"]
 MONOBERT = "monobert"
 _QUERIES = (1, 4, 16, 64, 256)
 """Queries of a batch that are tried for the throughput, as far as `--most-pairs` allows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -404,7 +405,8 @@ def load_config(name: str) -> PretrainedConfig:
         kind = type(usual.get(field))
         if value is None or kind not in numbers:
             continue
-        if not isinstance(value, numbers[kind]) or (isinstance(value, bool) and kind is not bool):
+        right = isinstance(value, numbers[kind]) and (kind is bool or not isinstance(value, bool))
+        if not right or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError(
                 f"{path}, field {field!r}: {str(value)[:80]!r} is not of the type {kind.__name__}"
             )

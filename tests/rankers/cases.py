@@ -11,11 +11,13 @@ from crossjem_pl.rankers import (
     BM25,
     DPR,
     MEB,
+    Ahead,
     Cascade,
     ColBERT,
     CoRALRanker,
     CrossJEM,
     Instructor,
+    LinearHead,
     MonoBERT,
     MonoT5,
     Ranker,
@@ -30,6 +32,10 @@ LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 PASS: dict[str, Any] = {"max_union_tokens": 128, "dropout": 0.0, **LIMITS}
 
 CASES: dict[str, Callable[[Path], Ranker]] = {
+    "ahead": lambda models: Ahead(str(models / "bert"), upper_layers=1, dropout=0.0, **LIMITS),
+    "ahead-late-linear": lambda models: Ahead(
+        str(models / "bert"), LinearHead(positions=True), upper_layers=0, dropout=0.0, **LIMITS
+    ),
     "bm25": lambda models: BM25(),
     "cascade": lambda models: Cascade(
         CrossJEM(str(models / "bert"), **PASS), MonoBERT(str(models / "bert"), **LIMITS), k=3

@@ -310,7 +310,10 @@ def test_another_ranker_starts_from_an_encoder_with_item_side_layers(family: str
         ({"max_union_tokens": 5}, "max_union_tokens=5 cannot hold one item of max_item_tokens=6"),
         ({"max_items_per_pass": 0}, "max_items_per_pass must be at least 1, got 0"),
         ({"max_query_tokens": 0}, "max_query_tokens must be at least 1, got 0"),
-        ({"item_side_layers": 2}, "item_side_layers=2, but the encoder has 2 layers and one must stay joint"),
+        (
+            {"item_side_layers": 2},
+            "item_side_layers=2, but the encoder has 2 layers and one must come before",
+        ),
         ({"item_side_layers": -1}, "item_side_layers=-1, but the encoder has 2 layers"),
         ({"layers": 3}, "layers=3, but .* has 2"),
         ({"max_item_tokns": 3}, "unknown argument 'max_item_tokns'"),

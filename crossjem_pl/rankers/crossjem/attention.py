@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from crossjem_pl.rankers.encoders import first_position
 from crossjem_pl.rankers.neural import HIDDEN, attend
 
-__all__ = ["ItemSideLayers"]
+__all__ = ["ItemSideLayers", "check_attention", "has_position_table", "joint_states", "place_table"]
 
 
 class ItemSideLayers(nn.ModuleList):
@@ -28,68 +28,87 @@ class ItemSideLayers(nn.ModuleList):
     Args:
         encoder: the joint encoder; loses its last `layers` layers.
         layers: k, between 1 and one less than the encoder has.
+        name: of the argument that gives k.
 
     Raises:
         ValueError: if the encoder has too few layers, or they need inputs beyond hidden states and a mask.
     """
 
-    def __init__(self, encoder: nn.Module, layers: int) -> None:
+    def __init__(self, encoder: nn.Module, layers: int, name: str = "item_side_layers") -> None:
         stack = _layer_stack(encoder)
         if not 1 <= layers < len(stack):
             raise ValueError(
-                f"item_side_layers={layers}, but the encoder has {len(stack)} layers and one must stay joint"
+                f"{name}={layers}, but the encoder has {len(stack)} layers and one must come before them"
             )
         super().__init__(stack[len(stack) - layers :])
         del stack[len(stack) - layers :]
 
     def forward(
         self,
-        joint: Tensor,
-        table: Tensor,
+        states: Tensor,
+        columns: Tensor,
+        rows: Tensor,
         context_mask: Tensor,
         word_mask: Tensor,
-        entry_token: Tensor,
-        entry_place: Tensor | None,
-        entry_shared: Tensor | None,
-        group_token: Tensor,
         group_item: Tensor,
         group_pass: Tensor,
         query_bias: float,
+        enter: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """States [P * Q + G * W, width]: those of the contexts, then those of the items' tokens group by group.
 
-        From the joint encoding [P, S, width], the embeddings of places (see `place_table`) and the tensors of
-        `CrossJEM.run_axes`. The row of an entry's `entry_place` less that of its `entry_shared` is added to it;
-        `query_bias` is added to the logits of the items' tokens on the query's words.
+        Args:
+            states: [n, width].
+            columns: int64 [P, Q], rows of `states`: those of the contexts.
+            rows: int64 [G, W], those of the items' tokens.
+            context_mask, word_mask, group_item, group_pass: see `CrossJEM.run_axes`.
+            query_bias: added to the logits of the items' tokens on the query's words.
+            enter: makes the states, their queries, keys and values from fewer, so that these are projected once.
         """
         of_context = torch.where(context_mask, 0.0, HIDDEN)
         of_query = torch.where(word_mask, query_bias, of_context)[group_pass]
         same = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN)
         seen = torch.cat([of_query[:, None, :].expand(-1, same.shape[1], -1), same], dim=2)
-        passes, width = joint.shape[:2]
-        apart = torch.arange(context_mask.numel(), device=joint.device).unflatten(0, context_mask.shape)
-        columns = torch.arange(passes, device=joint.device)[:, None] * width
-        columns = columns + torch.arange(context_mask.shape[1], device=joint.device)
-        states, rows = joint.flatten(0, 1), entry_token[group_token]
-        enter: Callable[[Tensor], Tensor] | None = None
-        if entry_place is not None and entry_shared is not None:
-            states = torch.cat([states, table.to(joint.dtype)])
-            in_joint = columns.flatten()
-            columns, rows = apart, apart.numel() + group_token
-
-            def entered(values: Tensor) -> Tensor:
-                """What the contexts and the entries have of values [P * S + places, ...], linear in the states."""
-                places = values[passes * width :]
-                shift = F.embedding(entry_place, places) - F.embedding(entry_shared, places)
-                return torch.cat([F.embedding(in_joint, values), F.embedding(entry_token, values) + shift])
-
-            enter = entered
+        apart = torch.arange(context_mask.numel(), device=states.device).unflatten(0, context_mask.shape)
         for layer in self:
             keys = torch.cat([columns[group_pass], rows], dim=1)
             states = _run(layer, states, enter, columns, of_context, rows, keys, seen)
             enter, columns = None, apart
             rows = apart.numel() + torch.arange(rows.numel(), device=rows.device).unflatten(0, rows.shape)
         return states
+
+
+def joint_states(
+    joint: Tensor,
+    context_mask: Tensor,
+    group_token: Tensor,
+    entry_token: Tensor,
+    entry_place: Tensor | None,
+    entry_shared: Tensor | None,
+    table: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor] | None]:
+    """What `ItemSideLayers` takes of joint passes: states, columns, rows and `enter`.
+
+    From the joint encoding [P, S, width], tensors of `CrossJEM.run_axes` and the embeddings of places (see
+    `place_table`): the row of an entry's `entry_place` less that of its `entry_shared` is added to it.
+    """
+    passes, width = joint.shape[:2]
+    columns = torch.arange(passes, device=joint.device)[:, None] * width
+    columns = columns + torch.arange(context_mask.shape[1], device=joint.device)
+    states = joint.flatten(0, 1)
+    if entry_place is None or entry_shared is None:
+        return states, columns, entry_token[group_token], None
+    in_joint = columns.flatten()
+
+    def enter(values: Tensor) -> Tensor:
+        """What the contexts and the entries have of values [P * S + places, ...], linear in the states."""
+        places = values[passes * width :]
+        shift = F.embedding(entry_place, places) - F.embedding(entry_shared, places)
+        return torch.cat([F.embedding(in_joint, values), F.embedding(entry_token, values) + shift])
+
+    apart = torch.arange(context_mask.numel(), device=joint.device).unflatten(0, context_mask.shape)
+    states = torch.cat([states, table.to(joint.dtype)])
+    return states, apart, context_mask.numel() + group_token, enter
 
 
 def place_table(encoder: nn.Module, places: int) -> Tensor:
@@ -104,6 +123,17 @@ def place_table(encoder: nn.Module, places: int) -> Tensor:
 def has_position_table(encoder: nn.Module) -> bool:
     """Whether `place_table` is there for the encoder."""
     return _position_table(encoder) is not None
+
+
+def check_attention(encoder: nn.Module, what: str) -> None:
+    """Raises a ValueError if the encoder's layers do not take a mask that says which token sees which."""
+    config: Any = encoder.config
+    kernel = str(getattr(config, "_attn_implementation", None) or "eager")
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()) or kernel not in ("eager", "sdpa"):
+        raise ValueError(
+            f"{what} needs an encoder whose layers see the whole sequence, with eager or sdpa attention; "
+            f"{config.model_type} with {kernel} attention is not one"
+        )
 
 
 def _position_table(encoder: nn.Module) -> Any:

@@ -17,7 +17,19 @@ from crossjem_pl.text.ragged import Ints
 if TYPE_CHECKING:
     from crossjem_pl.rankers.crossjem.model import CrossJEM
 
-__all__ = ["Passes", "Steps", "UnionAttention", "UnionPositions", "deal", "first_places", "runs"]
+__all__ = [
+    "Passes",
+    "Steps",
+    "UnionAttention",
+    "UnionPositions",
+    "deal",
+    "first_places",
+    "group_items",
+    "padded",
+    "runs",
+    "token_tables",
+    "up",
+]
 
 UnionPositions = Literal["sequential", "item"]
 UnionAttention = Literal["full", "item"]
@@ -124,8 +136,8 @@ def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, n
     start = queries.lengths + 2  # where the union begins: after [CLS], the query and [SEP]
     lengths = start + union.tokens.lengths
     longest = int(lengths.max())
-    width = max(longest, min(_up(longest, steps.tokens), ranker.most_tokens or longest + steps.tokens))
-    shape = (_up(count, steps.passes), width)
+    width = max(longest, min(up(longest, steps.tokens), ranker.most_tokens or longest + steps.tokens))
+    shape = (up(count, steps.passes), width)
     columns = np.arange(width)[None, :]
     ids = np.full(shape, hf.pad_token_id or 0, dtype=np.int64)
     ids[:, 0] = hf.cls_token_id
@@ -133,8 +145,8 @@ def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, n
     ids[np.arange(count), start - 1] = hf.sep_token_id
     ids[union.tokens.row_of, start[union.tokens.row_of] + union.tokens.position_of] = union.tokens.values
 
-    ends, starts = (_padded(x, steps.passes, 1)[:, None] for x in (lengths, start))  # padding: [CLS] alone
-    in_context = columns[:, : min(_up(int(start.max()), 4), width)]
+    ends, starts = (padded(x, steps.passes, 1)[:, None] for x in (lengths, start))  # padding: [CLS] alone
+    in_context = columns[:, : min(up(int(start.max()), 4), width)]
     offset = pass_of_row * width + start[pass_of_row]
     members = union.members
     own = Ragged(offset[members.row_of] + members.values, members.lengths)
@@ -142,7 +154,7 @@ def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, n
         "input_ids": ids,
         "context_mask": in_context < starts,
         "word_mask": (in_context > 0) & (in_context < starts - 1),
-        "item_pass": _padded(pass_of_row, steps.items, 0),
+        "item_pass": padded(pass_of_row, steps.items, 0),
     }
     if ranker.union_attention == "item":
         made["attention_mask"] = _neighbours(shape, starts, own, ranker.query_bias)
@@ -159,17 +171,10 @@ def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, n
     if ranker.item_side_layers is not None:
         token, positions = offset[passes.rows.row_of] + union.occurrence, passes.rows.position_of
         entries = _entries(token, positions, places if ranker.own_places else None)
-        groups, own = _groups(passes.rows, pass_of_row, count, entries["group_token"], steps.groups)
+        groups, own = group_items(passes.rows, pass_of_row, count, entries["group_token"], steps.groups)
         made |= entries | groups
         own = Ragged(own.values + shape[0] * in_context.shape[1], own.lengths)
-    # items as rows of their tokens
-    size = len(made["item_pass"]), _up(int(own.lengths.max()), 4)
-    at = own.row_of * size[1] + own.position_of
-    for name, values in (("item_rows", own.values), ("item_positions", positions)):
-        made[name] = np.zeros(size, dtype=np.int64)
-        made[name].reshape(-1)[at] = values
-    made["item_mask"] = np.arange(size[1]) < _padded(own.lengths, steps.items, 0)[:, None]
-    return made
+    return made | token_tables(own, positions, len(made["item_pass"]))
 
 
 def _neighbours(shape: tuple[int, int], starts: Ints, own: Ragged, query_bias: float) -> np.ndarray:
@@ -189,6 +194,18 @@ def _neighbours(shape: tuple[int, int], starts: Ints, own: Ragged, query_bias: f
     seen = np.repeat(own.values, partners.lengths) * shape[1] + partners.values % shape[1]
     table.reshape(-1)[seen] = 0.0
     return table
+
+
+def token_tables(own: Ragged, positions: Ints, rows: int) -> dict[str, np.ndarray]:
+    """Items as `rows` rows of their tokens: where each token's state is, its position in the item, and a mask."""
+    made: dict[str, np.ndarray] = {}
+    size = rows, up(int(own.lengths.max()), 4)
+    at = own.row_of * size[1] + own.position_of
+    for name, values in (("item_rows", own.values), ("item_positions", positions)):
+        made[name] = np.zeros(size, dtype=np.int64)
+        made[name].reshape(-1)[at] = values
+    lengths = np.append(own.lengths, np.zeros(rows - len(own.lengths), dtype=np.int64))
+    return made | {"item_mask": np.arange(size[1]) < lengths[:, None]}
 
 
 def _entries(token: Ints, positions: Ints, places: Ints | None) -> dict[str, np.ndarray]:
@@ -215,14 +232,14 @@ def first_places(pair_token: Ints, pair_position: Ints, size: int) -> Ints:
     return places
 
 
-def _groups(
+def group_items(
     rows: Ragged, pass_of_row: Ints, passes: int, entry_of_token: Ints, step: int
 ) -> tuple[dict[str, np.ndarray], Ragged]:
     """Items of one pass put into rows of W tokens, and where in the flattened [G, W] the tokens of each item are.
 
     Longest first, each into the fullest group that has room.
     """
-    width = _up(max(_GROUP, int(rows.lengths.max())), 8)
+    width = up(max(_GROUP, int(rows.lengths.max())), 8)
     lengths, of_pass = rows.lengths.tolist(), pass_of_row.tolist()
     begin = np.empty(len(lengths), dtype=np.int64)
     group_pass: list[int] = []
@@ -244,17 +261,18 @@ def _groups(
             groups[free - length].append(group)
             rooms[number] |= 1 << (free - length)
     places = Ragged(np.repeat(begin, rows.lengths) + rows.position_of, rows.lengths)
-    count = _up(len(group_pass), step)
+    count = up(len(group_pass), step)
     token, item = np.zeros(count * width, dtype=np.int64), np.full(count * width, -1)
     token[places.values], item[places.values] = entry_of_token, rows.row_of
     made = {"group_token": token.reshape(count, width), "group_item": item.reshape(count, width)}
-    return made | {"group_pass": _padded(np.array(group_pass), step, 0)}, places
+    return made | {"group_pass": padded(np.array(group_pass), step, 0)}, places
 
 
-def _up(number: int, step: int) -> int:
+def up(number: int, step: int) -> int:
+    """The number rounded up to a multiple of `step`."""
     return -(-number // step) * step
 
 
-def _padded(values: Ints, step: int, fill: int) -> Ints:
+def padded(values: Ints, step: int, fill: int) -> Ints:
     """int64 [n rounded up to a multiple of `step`]."""
     return np.append(values, np.full(-len(values) % step, fill))

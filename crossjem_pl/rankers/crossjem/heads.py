@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Contributions", "LinearHead", "MatchHead", "QueryHead", "ScoringHead", "TokenStates", "sinusoids"]
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Explanation, TokenContribution
+from crossjem_pl.rankers.neural import NeuralRanker
+
+__all__ = [
+    "Contributions",
+    "HeadRanker",
+    "LinearHead",
+    "MatchHead",
+    "QueryHead",
+    "ScoringHead",
+    "TokenStates",
+    "full_precision",
+    "read_head",
+    "sinusoids",
+]
 
 
 @dataclass
@@ -176,6 +192,66 @@ class MatchHead(ScoringHead):
         # -1 is the least cosine: it stands for a query without words
         precision = similarity.masked_fill(~word, -1.0).amax(2) * tokens.item_mask / tokens.lengths[:, None]
         return Contributions(torch.stack([_mean_cosines(tokens), recall, precision], dim=2) @ self.scale)
+
+
+class HeadRanker(NeuralRanker):
+    """A ranker whose score is what a scoring head makes of token states, and which can therefore explain it."""
+
+    head: ScoringHead
+
+    @property
+    def explains_every_token(self) -> bool:
+        """Whether the head reads all tokens of an item in its order, and not each once by its id."""
+        return True
+
+    @torch.no_grad()
+    def explain(self, ranking_list: RankingList) -> list[Explanation]:
+        batch = self.collate([ranking_list]).to(next(self.parameters()).device)
+        seen: list[TokenStates] = []
+        hook = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            self(batch)
+        finally:
+            hook.remove()
+        hf, tokens = self.tokenizer.hf, self.encode_items([ranking_list]).tokens
+        query = self.encode_queries([ranking_list]).tokens.values.tolist()
+        context = hf.convert_ids_to_tokens([hf.cls_token_id, *query, hf.sep_token_id])
+        kinds: list[Any] = ["special", *["query"] * len(query), "special"]
+        columns: list[tuple[float, list[float], list[float]]] = []  # score and contributions of each output
+        bias: list[TokenContribution] = []
+        for states in seen:
+            with full_precision(states.context.device):
+                parts = self.head.contributions(states)
+            outside = parts.items.new_zeros(len(parts.items), 0) if parts.context is None else parts.context
+            columns += zip(parts.scores().tolist(), parts.items.tolist(), outside.tolist(), strict=True)
+            if parts.constant is not None:
+                bias = [TokenContribution("", "bias", float(parts.constant))]
+        explained = []
+        for number, (text, place) in enumerate(
+            zip(ranking_list.items, batch.places[0].tolist(), strict=True)
+        ):
+            ids, (score, of_item, of_context) = tokens.row(number).tolist(), columns[place]
+            pieces = hf.convert_ids_to_tokens(ids if self.explains_every_token else sorted(set(ids)))
+            # values behind the last piece are padding, and a token of the context with 0 is not in the pool
+            made = [TokenContribution(piece, "item", x) for piece, x in zip(pieces, of_item, strict=False)]
+            around = zip(context, kinds, of_context, strict=False)
+            made += [TokenContribution(piece, kind, x) for piece, kind, x in around if x]
+            explained.append(Explanation(text, score, (*made, *bias)))
+        return explained
+
+
+def read_head(stored: dict[str, Any], folder: str) -> ScoringHead:
+    """The head that a model folder describes, without its weights."""
+    kind = {cls.__name__: cls for cls in (LinearHead, QueryHead, MatchHead)}.get(stored["class"])
+    if kind is None:
+        raise ValueError(f"{folder}: unknown scoring head {stored['class']!r}")
+    return kind(**stored["init_args"])
+
+
+def full_precision(device: torch.device) -> Any:
+    """Outside any autocast: heads compute in float32."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _mean_cosines(tokens: TokenStates) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
 
 import numpy as np
@@ -15,18 +14,30 @@ from transformers import PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import (
     Batch,
-    Explanation,
-    TokenContribution,
     check_choice,
     init_arguments,
     item_mask,
     item_places,
     register,
 )
-from crossjem_pl.rankers.crossjem import heads
-from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, has_position_table, place_table
+from crossjem_pl.rankers.crossjem.attention import (
+    ItemSideLayers,
+    check_attention,
+    has_position_table,
+    joint_states,
+    place_table,
+)
 from crossjem_pl.rankers.crossjem.batch import Passes, Steps, UnionAttention, UnionPositions, deal, runs
-from crossjem_pl.rankers.crossjem.heads import LinearHead, MatchHead, QueryHead, ScoringHead, TokenStates
+from crossjem_pl.rankers.crossjem.heads import (
+    HeadRanker,
+    LinearHead,
+    MatchHead,
+    QueryHead,
+    ScoringHead,
+    TokenStates,
+    full_precision,
+    read_head,
+)
 from crossjem_pl.rankers.encoders import (
     EncoderOptions,
     encode_tokens,
@@ -34,7 +45,7 @@ from crossjem_pl.rankers.encoders import (
     has_segments,
     load_encoder,
 )
-from crossjem_pl.rankers.neural import NeuralRanker, check_positions
+from crossjem_pl.rankers.neural import check_positions
 from crossjem_pl.text import PassOrder, Ragged, leading_items
 from crossjem_pl.text.ragged import Ints
 
@@ -73,7 +84,7 @@ _LAST_READER = "crossjem_pl 0.1 (commit f314800) reads such folders"
 
 
 @register
-class CrossJEM(NeuralRanker):
+class CrossJEM(HeadRanker):
     """CROSS-JEM (Paliwal et al., 2024): `[CLS] q [SEP] u_1..u_M`, u = the distinct item tokens, ascending.
 
     Lists that exceed `max_items_per_pass` or `max_union_tokens` are split into passes that run in one batch;
@@ -182,10 +193,7 @@ class CrossJEM(NeuralRanker):
         }
         for what in (name for name, used in lost.items() if used):
             raise ValueError(f"{folder}: a CROSS-JEM with {what}; {_LAST_READER}, this version does not")
-        head_class = getattr(heads, known["head"]["class"], None)
-        if not (isinstance(head_class, type) and issubclass(head_class, ScoringHead)):
-            raise ValueError(f"{folder}: unknown scoring head {known['head']['class']!r}")
-        return super().from_folder(folder, {**known, "head": head_class(**known["head"]["init_args"])})
+        return super().from_folder(folder, {**known, "head": read_head(known["head"], folder)})
 
     @property
     def most_tokens(self) -> int | None:
@@ -317,51 +325,23 @@ class CrossJEM(NeuralRanker):
         if self.item_side_layers is not None:
             places = self.max_item_tokens + 1 if self.own_places else 0
             table = place_table(self.encoder, places) if places else hidden[0, :0]
-            entries = entry_token, entry_place, entry_shared
-            groups = group_token, group_item, group_pass
-            states = self.item_side_layers(
-                hidden, table, context_mask, word_mask, *entries, *groups, self.query_bias
-            )
+            assert entry_token is not None
+            assert group_token is not None
+            assert group_item is not None
+            assert group_pass is not None
+            entries = group_token, entry_token, entry_place, entry_shared
+            taken, columns, rows, enter = joint_states(hidden, context_mask, *entries, table)
+            masks = context_mask, word_mask, group_item, group_pass
+            states = self.item_side_layers(taken, columns, rows, *masks, self.query_bias, enter)
             context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
         items = item_rows, item_mask, item_positions, item_pass
         tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *items)
-        with _full_precision(input_ids.device):
+        with full_precision(input_ids.device):
             return self.head(tokens).float()
 
-    @torch.no_grad()
-    def explain(self, ranking_list: RankingList) -> list[Explanation]:
-        batch = self.collate([ranking_list]).to(next(self.encoder.parameters()).device)
-        seen: list[TokenStates] = []
-        hook = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        try:
-            self(batch)
-        finally:
-            hook.remove()
-        hf, tokens = self.tokenizer.hf, self.encode_items([ranking_list]).tokens
-        query = self.encode_queries([ranking_list]).tokens.values.tolist()
-        context = hf.convert_ids_to_tokens([hf.cls_token_id, *query, hf.sep_token_id])
-        kinds: list[Any] = ["special", *["query"] * len(query), "special"]
-        columns: list[tuple[float, list[float], list[float]]] = []  # score and contributions of each output
-        bias: list[TokenContribution] = []
-        for states in seen:
-            with _full_precision(states.context.device):
-                parts = self.head.contributions(states)
-            outside = parts.items.new_zeros(len(parts.items), 0) if parts.context is None else parts.context
-            columns += zip(parts.scores().tolist(), parts.items.tolist(), outside.tolist(), strict=True)
-            if parts.constant is not None:
-                bias = [TokenContribution("", "bias", float(parts.constant))]
-        explained = []
-        for number, (text, place) in enumerate(
-            zip(ranking_list.items, batch.places[0].tolist(), strict=True)
-        ):
-            ids, (score, of_item, of_context) = tokens.row(number).tolist(), columns[place]
-            pieces = hf.convert_ids_to_tokens(ids if self.item_side_layers is not None else sorted(set(ids)))
-            # values behind the last piece are padding, and a token of the context with 0 is not in the pool
-            made = [TokenContribution(piece, "item", x) for piece, x in zip(pieces, of_item, strict=False)]
-            around = zip(context, kinds, of_context, strict=False)
-            made += [TokenContribution(piece, kind, x) for piece, kind, x in around if x]
-            explained.append(Explanation(text, score, (*made, *bias)))
-        return explained
+    @property
+    def explains_every_token(self) -> bool:
+        return self.item_side_layers is not None
 
     def _deal(self, queries: Ragged, items: Ragged, lists: Sequence[RankingList]) -> Passes:
         limits = self.max_items_per_pass, self.max_union_tokens, self.pass_order
@@ -373,8 +353,6 @@ class CrossJEM(NeuralRanker):
         check_choice("union_attention", self.union_attention, get_args(UnionAttention))
         check_choice("pass_order", self.pass_order, get_args(PassOrder))
         config = self.encoder_config
-        windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-        kernel = str(getattr(config, "_attn_implementation", None) or "eager")
         joint = self.union_attention == "item"
         for wrong, problem in (
             (
@@ -398,14 +376,11 @@ class CrossJEM(NeuralRanker):
                 self.own_places and not has_position_table(self.encoder),
                 f"own_places needs an encoder with a table of positions, not {type(self.encoder).__name__}",
             ),
-            (
-                joint and (windows or kernel not in ("eager", "sdpa")),
-                "union_attention='item' needs an encoder whose layers see the whole sequence, with eager or sdpa "
-                f"attention; {config.model_type} with {kernel} attention is not one",
-            ),
         ):
             if wrong:
                 raise ValueError(problem)
+        if joint:
+            check_attention(self.encoder, "union_attention='item'")
         needed, limits = self.max_query_tokens + 2, f"max_query_tokens={self.max_query_tokens} + 2"
         if self.union_positions == "item":
             needed = max(needed, self.max_item_tokens + 1)
@@ -413,12 +388,6 @@ class CrossJEM(NeuralRanker):
             needed += self.max_union_tokens
             limits += f" + max_union_tokens={self.max_union_tokens}"
         check_positions(config, needed, limits)
-
-
-def _full_precision(device: torch.device) -> Any:
-    """Outside any autocast: heads compute in float32."""
-    kind = device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _renamed(module: nn.Module, state: dict[str, Tensor], *_: Any) -> None:

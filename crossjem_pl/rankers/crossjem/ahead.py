@@ -1,0 +1,195 @@
+"""CROSS-JEM for items that are known ahead: the lower layers see each item alone, the upper ones the query too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, item_places, register, tensors
+from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, check_attention
+from crossjem_pl.rankers.crossjem.batch import Steps, group_items, padded, token_tables, up
+from crossjem_pl.rankers.crossjem.heads import (
+    HeadRanker,
+    MatchHead,
+    ScoringHead,
+    TokenStates,
+    full_precision,
+    read_head,
+)
+from crossjem_pl.rankers.encoders import encode_tokens, load_encoder
+from crossjem_pl.rankers.neural import HIDDEN, RankerOptions, check_positions
+from crossjem_pl.rankers.pairwise.pairs import joined
+from crossjem_pl.text import Ragged, distinct_rows
+from crossjem_pl.text.ragged import Ints
+
+__all__ = ["Ahead"]
+
+_TOKENS_PER_RUN = 1 << 14
+"""Lists go through the encoder together up to about so many tokens of their items."""
+
+
+@register
+class Ahead(HeadRanker):
+    """The "ahead" form of CROSS-JEM: what an encoder's lower layers make of an item does not depend on the query.
+
+    `[CLS] item [SEP]` and `[CLS] query [SEP]` pass the lower layers each alone, as a sentence encoder was trained, so
+    that the items' states can be computed once. In the upper layers an item's tokens attend to the query's states too,
+    and the query to itself, as in PreTTR (MacAvaney et al., arXiv 2004.14255) and MICE (arXiv 2602.16299); a scoring
+    head of CROSS-JEM reads the words' states. Without upper layers it is late interaction.
+
+    There is no union: a score depends on the query and its item alone, and unions' shared tokens spare nothing.
+
+    Args:
+        encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; BERT, DistilBERT, ELECTRA, RoBERTa and their kin.
+        head: how token states become scores; None for `MatchHead`.
+        upper_layers: how many of the encoder's last layers see the query.
+        query_bias: what is added to the items' attention logits on the query's words. Below 0, training begins near an
+            encoding of the items on their own.
+        options: see `RankerOptions`.
+
+    Raises:
+        ValueError: if there are not as many layers and one below, an encoder has windows of attention of its own, or a
+            limit is beyond its positions.
+    """
+
+    name = "ahead"
+    independent = True
+
+    def __init__(
+        self,
+        encoder: str,
+        head: ScoringHead | None = None,
+        upper_layers: int = 2,
+        query_bias: float = -3.0,
+        **options: Unpack[RankerOptions],
+    ) -> None:
+        init_args = init_arguments(locals(), options)
+        made = MatchHead() if head is None else head
+        init_args["head"] = {"class": type(made).__name__, "init_args": made.init_args}
+        super().__init__(init_args, encoder, options)
+        self.encoder = load_encoder(encoder, options)
+        check_attention(self.encoder, "encoding items in groups")
+        self.upper = ItemSideLayers(self.encoder, upper_layers, "upper_layers") if upper_layers else None
+        longest = max(self.max_query_tokens, self.max_item_tokens)
+        limits = f"max_query_tokens={self.max_query_tokens} and max_item_tokens={self.max_item_tokens}"
+        check_positions(self.encoder_config, longest + 2, limits)
+        self.query_bias, self.steps = query_bias, Steps()
+        self.head = made
+        self.head.build(int(self.encoder_config.hidden_size), self.max_item_tokens)
+
+    def encoders(self) -> list[nn.Module]:
+        return [part for part in (self.encoder, self.upper) if part is not None]
+
+    @classmethod
+    def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
+        return super().from_folder(folder, {**init_args, "head": read_head(init_args["head"], folder)})
+
+    def pad_to_few_shapes(self) -> None:
+        self.steps = Steps(4, 64, 64, 64)
+
+    def collate(self, lists: Sequence[RankingList]) -> Batch:
+        mask, hf = item_mask(lists), self.tokenizer.hf
+        queries, items = self.encode_queries(lists), self.encode_items(lists)
+        query_rows = joined([hf.cls_token_id], queries.tokens, [hf.sep_token_id])
+        list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+        # equal items of a list are scored once, and so tie
+        first, member = distinct_rows(joined(Ragged(list_of_item, np.ones_like(list_of_item)), items.tokens))
+        rows = joined([hf.cls_token_id], items.tokens.take(first), [hf.sep_token_id])
+        counts = np.bincount(list_of_item[first])
+        begin = np.cumsum(counts) - counts
+        tokens = np.cumsum(np.add.reduceat(rows.lengths, begin))
+        runs, offset = [], np.zeros(len(lists), dtype=np.int64)  # of the outputs of each list
+        before = 0
+        starts = np.flatnonzero(np.diff(tokens // _TOKENS_PER_RUN, prepend=-1)).tolist()
+        for a, b in pairwise([*starts, len(lists)]):
+            end = begin[b - 1] + counts[b - 1]
+            made = self._tensors(
+                query_rows.slice(a, b), rows.slice(begin[a], end), np.repeat(np.arange(b - a), counts[a:b])
+            )
+            runs.append(tensors({name: made[name] for name in self.run_axes}))
+            offset[a:b] = before - begin[a]
+            before += len(made["item_pass"])
+        outputs = offset[list_of_item] + member
+        return Batch(mask, items.truncated, queries.truncated, runs=runs, places=item_places(mask, outputs))
+
+    def _tensors(self, queries: Ragged, rows: Ragged, list_of_row: Ints) -> dict[str, np.ndarray]:
+        """The arrays of a run (see `run_axes`), from rows `[CLS] query [SEP]` and `[CLS] item [SEP]`."""
+        steps = self.steps
+        size = up(len(queries.lengths), steps.passes), up(int(queries.lengths.max()), 4)
+        query_ids = np.full(size, self.tokenizer.hf.pad_token_id or 0)
+        query_ids[queries.row_of, queries.position_of] = queries.values
+        lengths, column = padded(queries.lengths, steps.passes, 1)[:, None], np.arange(size[1])[None, :]
+        groups, own = group_items(
+            rows, list_of_row, len(queries.lengths), np.arange(len(rows.values)), steps.groups
+        )
+        index, inside = groups.pop("group_token"), groups["group_item"] >= 0
+        words = (rows.position_of > 0) & (rows.position_of < rows.lengths[rows.row_of] - 1)
+        places = Ragged(own.values[words] + query_ids.size, rows.lengths - 2)
+        return {
+            "query_ids": query_ids,
+            "context_mask": column < lengths,
+            "word_mask": (column > 0) & (column < lengths - 1),
+            "input_ids": np.where(inside, rows.values[index], self.tokenizer.hf.pad_token_id or 0),
+            "position_ids": np.where(inside, rows.position_of[index], 0),
+            **groups,
+            "item_pass": padded(list_of_row, steps.items, 0),
+            **token_tables(places, rows.position_of[words] - 1, len(padded(list_of_row, steps.items, 0))),
+        }
+
+    @property
+    def run_axes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the tensors of a run and of their axes: P queries of Q tokens, R distinct items of T words, and
+        the items' tokens put into G groups of W, each of items of one list.
+
+        - query_ids: int64 [P, Q]; context_mask, word_mask: bool [P, Q], which are no padding, and which words.
+        - input_ids, position_ids: int64 [G, W]; group_item: int64 [G, W], the item of each token, -1 on padding;
+          group_pass: int64 [G], the query of each group.
+        - item_pass: int64 [R], the query of each item; item_mask: bool [R, T]; item_rows: int64 [R, T], where its words
+          are among all P * Q + G * W; item_positions: int64 [R, T], their places in it.
+        """
+        context, groups, items = (
+            ("passes", "context_tokens"),
+            ("groups", "group_tokens"),
+            ("items", "item_tokens"),
+        )
+        axes: dict[str, tuple[str, ...]] = dict.fromkeys(("query_ids", "context_mask", "word_mask"), context)
+        axes |= dict.fromkeys(("input_ids", "position_ids", "group_item"), groups)
+        axes |= {"group_pass": ("groups",), "item_pass": ("items",)}
+        return axes | dict.fromkeys(("item_mask", "item_rows", "item_positions"), items)
+
+    def score_run(
+        self,
+        query_ids: Tensor,
+        context_mask: Tensor,
+        word_mask: Tensor,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        group_item: Tensor,
+        group_pass: Tensor,
+        item_pass: Tensor,
+        item_mask: Tensor,
+        item_rows: Tensor,
+        item_positions: Tensor,
+    ) -> Tensor:
+        """Scores of distinct items, float32 [R], from the tensors of `run_axes`."""
+        query = encode_tokens(self.encoder, query_ids, context_mask.long())
+        alone = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN).unsqueeze(1)
+        items = encode_tokens(self.encoder, input_ids, alone, position_ids=position_ids)
+        states = torch.cat([query.flatten(0, 1), items.flatten(0, 1)])
+        if self.upper is not None:
+            number = torch.arange(len(states), device=states.device)
+            columns = number[: context_mask.numel()].unflatten(0, context_mask.shape)
+            rows = number[context_mask.numel() :].unflatten(0, group_item.shape)
+            masks = context_mask, word_mask, group_item, group_pass
+            states = self.upper(states, columns, rows, *masks, self.query_bias)
+        context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
+        of_items = item_rows, item_mask, item_positions, item_pass
+        tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *of_items)
+        with full_precision(states.device):
+            return self.head(tokens).float()

@@ -1,0 +1,122 @@
+"""The ahead form against the encoder's own layers, one item at a time."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import Ahead, MatchHead
+from crossjem_pl.rankers.crossjem import ahead
+from tests import tiny_models
+from tests.rankers import encoder_families
+from tests.rankers.literal import Joint, match_scores, random_lists
+
+LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6, "dropout": 0.0}
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def build(folder: str, **options: Any) -> Ahead:
+    torch.manual_seed(0)
+    ranker = Ahead(folder, **{"query_bias": -1.5, **LIMITS, **options}).eval()
+    with torch.no_grad():
+        for parameter in ranker.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(3.0)
+    assert isinstance(ranker.head, MatchHead)
+    ranker.head.scale.data = torch.tensor([4.0, 2.0, 8.0])
+    return ranker
+
+
+def literal(ranker: Ahead, one: RankingList) -> Tensor:
+    """Each text alone through the lower layers; then query and item, where the query does not see the item."""
+    hf = ranker.tokenizer.hf
+
+    def alone(text: str) -> tuple[list[int], Tensor]:
+        words = hf.convert_tokens_to_ids(hf.tokenize(text))[:6]
+        ids = torch.tensor([[hf.cls_token_id, *words, hf.sep_token_id]])
+        return words, ranker.encoder(input_ids=ids).last_hidden_state[0]
+
+    layers = copy.deepcopy(ranker.upper) if ranker.upper is not None else torch.nn.ModuleList()
+    for module in layers.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            config._attn_implementation = "eager"
+    query, below = alone(one.query)
+    start, context, own = len(below), below, []
+    for text in one.items:
+        states = torch.cat([below, alone(text)[1]])[None]
+        mask = torch.zeros(states.shape[1], states.shape[1])
+        mask[:start, start:] = -math.inf
+        mask[start:, 1 : start - 1] = ranker.query_bias
+        for layer in layers:
+            states = layer(states, attention_mask=mask[None, None])
+        context = states[0, :start]
+        own.append(states[0, start + 1 : -1])
+    return match_scores(Joint(query, [], [], [], context), own, ranker.head.get_parameter("scale"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", encoder_families.FAMILIES)
+@pytest.mark.parametrize("upper", [0, 1])
+def test_equals_a_literal_reference(
+    family: str, upper: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = build(encoder_families.write(tmp_path / family, family), upper_layers=upper)
+    lists = random_lists(6, seed=2)
+    expected = [literal(ranker, one) for one in lists]
+    for tokens in (10, 1 << 14):  # lists apart, and together
+        monkeypatch.setattr(ahead, "_TOKENS_PER_RUN", tokens)
+        batch = ranker.collate(lists)
+        assert (len(batch.runs) == 1) == (tokens > 10)
+        for row, one, scores in zip(ranker(batch), lists, expected, strict=True):
+            torch.testing.assert_close(row[: len(one)], scores, **CLOSE)
+
+
+@torch.no_grad()
+def test_several_upper_layers_few_shapes_and_one_graph(tmp_path: Path) -> None:
+    ranker = build(str(tiny_models.write_bert(tmp_path / "bert", layers=3)), upper_layers=2)
+    one = random_lists(1, seed=3)[0]
+    expected = literal(ranker, one)
+    ranker.pad_to_few_shapes()
+    batch = ranker.collate([one])
+    torch.testing.assert_close(ranker(batch)[0], expected, **CLOSE)
+    (run,) = batch.runs
+    assert list(run) == list(ranker.run_axes)
+    assert {
+        run["group_item"].shape[0] % 64,
+        run["item_mask"].shape[0] % 64,
+        run["query_ids"].shape[0] % 4,
+    } == {0}
+    compiled = torch.compile(ranker.score_run, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(**run), ranker.score_run(**run), **CLOSE)
+
+
+@torch.no_grad()
+def test_contributions_sum_to_the_scores(tiny_bert: str) -> None:
+    ranker = build(tiny_bert, upper_layers=1)
+    one = random_lists(1, seed=6, most_items=9)[0]
+    explained = ranker.explain(one)
+    sums = torch.tensor([sum(part.value for part in each.contributions) for each in explained])
+    torch.testing.assert_close(sums, ranker(ranker.collate([one]))[0], **CLOSE)
+    for each in explained:
+        assert [part.token for part in each.contributions] == ranker.tokenizer.hf.tokenize(each.item)[:6]
+
+
+def test_mistakes_are_named(tiny_bert: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="upper_layers=2, but the encoder has 2 layers and one must come before them"
+    ):
+        Ahead(tiny_bert, upper_layers=2)
+    with pytest.raises(ValueError, match="max_query_tokens=159 and max_item_tokens=32 need 161 positions"):
+        Ahead(tiny_bert, upper_layers=1, max_query_tokens=159)
+    with pytest.raises(
+        ValueError, match="encoding items in groups needs an encoder whose layers see the whole"
+    ):
+        Ahead(encoder_families.write(tmp_path / "modern", "modernbert"), upper_layers=1)
