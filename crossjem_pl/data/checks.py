@@ -246,7 +246,7 @@ def check(
         tokenizer: of the encoder that is to be trained.
         tests: other lists, checked in the same way and compared with the first.
         max_query_tokens, max_item_tokens: limits, to count what they would cut.
-        label_column: column of the labels, None for none. A name other than "labels" must be in every row.
+        label_column: column of the labels. A name other than "labels" must be in every row.
         score_column: the same for the scores.
         query_column: column of the queries, if it has a name of its own.
         item_column: column of the items, likewise.

@@ -74,7 +74,8 @@ def convert(
     Args:
         source: file or folder of shards, or a TREC run.
         target: file to write, or with `shard_size` a folder.
-        from_format: a name of `SOURCES`, or "auto": "trec" if `queries` or `items` is given, else by the columns.
+        from_format: canonical, mteb, columns, pairs, sentences, triplets or trec; "auto" looks at the columns, and at
+            `queries`, `items` and `qrels`.
         to_format: "canonical", "run", "qrels", or "auto": by the ending of `target`.
         queries: texts of the queries of a run, `id<TAB>text` lines or `{id, text}` rows.
         items: texts of the items of a run, in the same forms.
@@ -83,9 +84,9 @@ def convert(
         score_column: column read as the scores.
         query_column: column of the queries, if it has a name of its own.
         item_column: column of the items (lists of texts, or one text a row), likewise.
-        shard_size: write a folder of Parquet shards of so many lists, see `write_shards`.
+        shard_size: write a folder of Parquet shards of so many lists.
         teacher_scores: Parquet of `query_id, item_id, score`, or a folder of such files; its scores replace those of
-            the lists, see `join_scores`.
+            the lists.
 
     Raises:
         FileNotFoundError: names a file that does not exist.

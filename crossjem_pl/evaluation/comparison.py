@@ -131,14 +131,14 @@ def compare_runs(
     Args:
         runs: run folders (`<split>.trec`, `<split>.qrels`, and, where they exist, `<split>_lists.parquet` and
             `summary.json`), TREC run files, or what `read_run_folder` made of them.
-        baseline: a system's name, its folder's name or its path; None takes the first run.
+        baseline: a system's name, its folder's name or its path; by default the first run.
         names: ir-measures metrics.
         qrels: judgements to use in place of the folders' own; needed when no run is a folder.
         split: which run of a folder.
         allow_different: accept runs over different queries or candidates. Means are over all judged queries
             then, and a query counts 0 for a run without it.
         margin: of the equivalence test.
-        relevant_from: lowest grade that is relevant; None takes what the run folders say, else 1.
+        relevant_from: lowest grade that is relevant; by default what the run folders say, else 1.
         group_seeds: take run folders whose configurations differ in the seed alone for one system: its value of a
             query is the mean over the seeds.
         seed: of the randomisation test and the bootstrap.

@@ -14,10 +14,10 @@ class ServingOptions:
     Args:
         model: model folder, hub repository or exported model.
         host, port: where to listen; port 0 takes a free one.
-        device: "cpu", "cuda", ...; None for a GPU if there is one.
+        device: "cpu", "cuda", ...; by default a GPU if there is one.
         precision: as in `Reranker`.
         workers: processes that share the port.
-        max_batch_tokens: tokens of one forward pass that several requests share; None for 4,096 on a CPU and
+        max_batch_tokens: tokens of one forward pass that several requests share; by default 4,096 on a CPU and
             65,536 on a GPU. One pass of one list is never divided, whatever it has.
         max_queue: requests in the process at once; more are refused with 429.
         max_items: items of a request.
