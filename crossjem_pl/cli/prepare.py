@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crossjem_pl.cli.command import passes_on
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.prepare.augment import write_augmented
 from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
 from crossjem_pl.prepare.linkso import DEV_FRACTION, TAGS, prepare_linkso
 from crossjem_pl.prepare.msmarco import prepare_titles
-from crossjem_pl.prepare.output import Written
 from crossjem_pl.prepare.reranking import dataset_folder, prepare_reranking
 
 __all__ = ["prepare"]
@@ -133,12 +133,12 @@ def augment(lists: Path, *, out: Path, **options: Any) -> None:
     _tell([write_augmented(lists, out, **options)])
 
 
-def _tell(parts: Iterable[Written], experiment: str | None = None, out: Path | None = None) -> None:
+def _tell(parts: Iterable[Manifest], experiment: str | None = None, out: Path | None = None) -> None:
     """Prints the account of each part when it is written, and at the end what to do with an experiment's lists."""
     names = set()
     for written in parts:
         print(written, flush=True)
-        names.add(written.path.stem)
+        names.add(written.folder.stem)
     if experiment is not None and {"train", "dev"} <= names:
         print(
             f"next: make train-{experiment} DATA={out} (teacher, its scores, CROSS-JEM), or on the labels\n"

@@ -65,7 +65,7 @@ class NoLists(ValueError):
 
 @dataclass
 class Manifest:
-    """`manifest.json` of a folder of shards.
+    """`manifest.json` of a folder of shards; `str()` is an account for a terminal.
 
     Args:
         folder: the folder.
@@ -74,6 +74,7 @@ class Manifest:
         shards: name, lists and bytes of each.
         counts: what was counted while they were made.
         kept: how many of the shards `write_shards` found there (not stored).
+        sentences: what a count above 0 means; counts without a sentence are not told (not stored).
     """
 
     folder: Path
@@ -82,11 +83,21 @@ class Manifest:
     shards: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     kept: int = 0
+    sentences: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        kept = f", {self.kept} of them from before" if self.kept else ""
+        found = "was complete" if self.kept == len(self.shards) else f"{self.kept} of them from before"
         lists, size = (sum(shard[name] for shard in self.shards) for name in ("lists", "bytes"))
-        return f"{self.folder}: {lists} lists in {len(self.shards)} shards{kept}, {size / 1e6:.1f} MB"
+        items = ", {items} items, {positives} of them relevant," if "items" in self.counts else ""
+        first = f"{self.folder}: {lists} lists{items.format(**self.counts)} in {len(self.shards)} shards"
+        first += f"{f', {found}' if self.kept else ''}, {size / 1e6:.1f} MB"
+        return "\n  ".join([first, *self.told()])
+
+    def told(self) -> list[str]:
+        """The sentences of the counts above 0."""
+        return [
+            f"{self.counts[name]} {text}" for name, text in self.sentences.items() if self.counts.get(name)
+        ]
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
@@ -119,7 +130,8 @@ class Manifest:
 
     def save(self) -> None:
         """Writes the manifest, whole or not at all."""
-        content = {"format": _FORMAT, **{k: v for k, v in vars(self).items() if k not in ("folder", "kept")}}
+        left_out = ("folder", "kept", "sentences")
+        content = {"format": _FORMAT, **{k: v for k, v in vars(self).items() if k not in left_out}}
         with replacing(self.folder / MANIFEST) as stream:
             stream.write(json.dumps(content, indent=1).encode() + b"\n")
 
@@ -170,8 +182,9 @@ def write_shards(
         folder: made if missing.
         lists_per_shard: lists of a shard.
         row_group: lists of a row group, the unit that a streaming epoch shuffles.
-        options: what the lists depend on, for the manifest; shards of an interrupted call with the same ones are kept
-            (of a function) or written again. None: a folder that has shards is refused.
+        options: what the lists depend on, for the manifest. With the same ones a complete folder is left as it is, and
+            of an interrupted call the shards are kept (of a function) or written again. None: a folder that has shards
+            is refused.
         counts: for the manifest; read when the lists are exhausted.
 
     Raises:
@@ -189,7 +202,13 @@ def write_shards(
         folder, {"lists_per_shard": lists_per_shard, **(options or {}), "row_group": row_group}
     )
     if before is not None:
-        before.check_options(manifest.options)
+        whole = before.complete and not callable(lists)
+        before.check_options(options or {} if whole else manifest.options)
+        if whole:
+            before.kept = len(before.shards)
+            return before
+    elif folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is there already, and no folder of shards; remove it")
     elif old:
         raise ValueError(f"{folder}: has shards, but no {MANIFEST} that tells how they were made")
     if callable(lists):

@@ -17,10 +17,11 @@ from rich.progress import track
 
 from crossjem_pl.data.checks import normalise
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import existing, read_lines
 from crossjem_pl.hashing import content_id, text_key
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.output import Written, fingerprint, one_line, write_part
+from crossjem_pl.prepare.output import fingerprint, one_line, write_part
 
 __all__ = ["read_templates", "template_queries", "write_augmented"]
 
@@ -47,7 +48,7 @@ def write_augmented(
     held_out: Sequence[Path] = (),
     max_query_tokens: int = 24,
     seed: int = 0,
-) -> Written:
+) -> Manifest:
     """Writes `out/augmented.parquet/`: for items drawn from each list a new query, for which the item has label 1.
 
     The other items of its list have label 0, but those that the list itself labels above 0, which may well answer the

@@ -24,7 +24,7 @@ from crossjem_pl.data.rows import Row, read_rows
 from crossjem_pl.data.shards import Manifest, NoLists
 from crossjem_pl.hashing import content_id, fraction
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
+from crossjem_pl.prepare.output import LISTS_PER_SHARD, fingerprint, one_line, write_part
 
 __all__ = ["COLUMNS", "LogOptions", "prepare_log"]
 
@@ -112,7 +112,7 @@ class LogOptions:
             raise ValueError(f"min_dwell must be a number of seconds, got {self.min_dwell:g}")
 
 
-def prepare_log(files: Sequence[Path], out: Path, options: LogOptions | None = None) -> list[Written]:
+def prepare_log(files: Sequence[Path], out: Path, options: LogOptions | None = None) -> list[Manifest]:
     """Writes `out/train.parquet/`, `out/dev.parquet/`, `out/test.parquet/` and returns an account of each.
 
     A keyword's label is 1 if it has `min_good_clicks` good clicks for the query, else 0. Its score is the mean of the

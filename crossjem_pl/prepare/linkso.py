@@ -20,9 +20,10 @@ from pathlib import Path
 from rich.progress import track
 
 from crossjem_pl.data.rows import parse_number
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import existing, read_lines
 from crossjem_pl.lists import RankingList, shown
-from crossjem_pl.prepare.output import Written, fingerprint, judged_list, one_line, write_splits
+from crossjem_pl.prepare.output import fingerprint, judged_list, one_line, write_splits
 
 __all__ = ["DEV_FRACTION", "TAGS", "prepare_linkso"]
 
@@ -40,7 +41,7 @@ SENTENCES = {
 
 def prepare_linkso(
     folder: Path, out: Path, *, tags: Sequence[str] = TAGS, dev_fraction: float = DEV_FRACTION
-) -> Iterator[Written]:
+) -> Iterator[Manifest]:
     """Writes `out/train.parquet/`, `dev.parquet/` and `test.parquet/`; yields an account of each.
 
     Query ids are `TAG-QID`, since a question may have two tags; item ids are question ids. Items stand in

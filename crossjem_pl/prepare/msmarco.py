@@ -24,7 +24,7 @@ from crossjem_pl.data.trec import Entry, group_by_query, ranked
 from crossjem_pl.files import ending, existing, read_lines, replacing_path
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.download import Remote, fetch
-from crossjem_pl.prepare.output import LISTS_PER_SHARD, Written, fingerprint, one_line, write_part
+from crossjem_pl.prepare.output import LISTS_PER_SHARD, fingerprint, one_line, write_part
 
 __all__ = ["PARTS", "TITLES", "candidates", "load", "prepare_titles", "records", "titles_of"]
 
@@ -78,7 +78,7 @@ def prepare_titles(
     add_positives: bool = False,
     lists_per_shard: int = LISTS_PER_SHARD,
     yes: bool = False,
-) -> Iterator[Written]:
+) -> Iterator[Manifest]:
     """Writes `out/PART.parquet/` for each part, in flat memory, and yields an account of each.
 
     Memory holds one part's queries and judgements, not its candidates and no documents: the titles go to

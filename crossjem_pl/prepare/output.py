@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from crossjem_pl.lists import RankingList
 
 __all__ = [
     "LISTS_PER_SHARD",
-    "Written",
     "fingerprint",
     "judged_list",
     "one_line",
@@ -39,35 +37,6 @@ def fingerprint(path: Path) -> str:
     return f"{path.name}/, {len(sizes)} files, {sum(sizes)} bytes"
 
 
-@dataclass(frozen=True)
-class Written:
-    """One folder of lists. `str()` is the text for a terminal.
-
-    Args:
-        path: what was written.
-        counts: numbers by name; `lists`, `items` and `positives` (items with a label above 0) always count.
-        sentences: what each other count means; names without a sentence are not told.
-        state: a remark behind the path, such as "was complete".
-    """
-
-    path: Path
-    counts: Mapping[str, int]
-    sentences: Mapping[str, str]
-    state: str = ""
-
-    def __str__(self) -> str:
-        lists, items, positives = (self.counts.get(name, 0) for name in ("lists", "items", "positives"))
-        remark = f" ({self.state})" if self.state else ""
-        first = f"{self.path}{remark}: {lists} lists, {items} items, {positives} of them relevant"
-        return "\n  ".join([first, *self.told()])
-
-    def told(self) -> list[str]:
-        """The sentences of the counts above 0."""
-        return [
-            f"{self.counts[name]} {text}" for name, text in self.sentences.items() if self.counts.get(name)
-        ]
-
-
 def write_part(
     out: Path,
     name: str,
@@ -75,7 +44,7 @@ def write_part(
     make: Callable[[Counter[str]], Iterable[RankingList]],
     sentences: Mapping[str, str],
     lists_per_shard: int = LISTS_PER_SHARD,
-) -> Written:
+) -> Manifest:
     """Writes `out/NAME.parquet/000000.parquet`, ... in flat memory; readers refuse the folder until it is complete.
 
     A complete part of the same options is left as it is, an interrupted one is written again.
@@ -86,22 +55,14 @@ def write_part(
         options: what the lists depend on, plain JSON values; kept in the manifest.
         make: makes the lists, at least one, each query id once, and counts what it leaves out; `lists`, `items`,
             `positives` and `lists_without_positive` are counted here.
-        sentences: see `Written`.
+        sentences: see `Manifest`.
         lists_per_shard: lists of a shard.
 
     Raises:
         NoLists: tells what was left out.
         ValueError: the folder is not of these options.
     """
-    folder = out / f"{name}.parquet"
-    manifest = Manifest.read(folder)
-    if manifest is not None:
-        manifest.check_options(options)
-        if manifest.complete:
-            return Written(folder, manifest.counts, sentences, "was complete")
-    elif folder.exists():
-        raise ValueError(f"{folder}: is there already, but not from this command; remove it")
-    written = Written(folder, counts := Counter[str](), sentences)
+    folder, counts = out / f"{name}.parquet", Counter[str]()
 
     def counted() -> Iterator[RankingList]:
         for ranking_list in make(counts):
@@ -111,10 +72,12 @@ def write_part(
             yield ranking_list
 
     try:
-        write_shards(counted(), folder, lists_per_shard, options=options, counts=counts)
+        manifest = write_shards(counted(), folder, lists_per_shard, options=options, counts=counts)
     except NoLists as error:
-        raise NoLists("; ".join([str(error), *written.told()])) from None
-    return written
+        told = Manifest(folder, {}, counts=counts, sentences=sentences).told()
+        raise NoLists("; ".join([str(error), *told])) from None
+    manifest.sentences = sentences
+    return manifest
 
 
 def write_splits(
@@ -124,7 +87,7 @@ def write_splits(
     splits: Mapping[str, Callable[[Counter[str]], Iterable[tuple[str, RankingList]]]],
     dev_fraction: float,
     sentences: Mapping[str, str],
-) -> Iterator[Written]:
+) -> Iterator[Manifest]:
     """Writes train, dev and test of a dataset, those that there are, and yields an account of each.
 
     Args:
@@ -134,7 +97,7 @@ def write_splits(
         splits: makes the lists of a split, counts on the way, and gives each list with the text whose hash decides
             between train and dev: lists of one text stay together.
         dev_fraction: dev is this part of train; 0: dev is a split of its own, if there is one.
-        sentences: see `Written`.
+        sentences: see `Manifest`.
 
     Raises:
         ValueError: `dev_fraction` is outside [0, 1); otherwise as `write_part`, and what `splits` raise.

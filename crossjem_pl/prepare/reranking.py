@@ -22,11 +22,12 @@ from rich.progress import track
 
 from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.download import hub_dataset
 from crossjem_pl.prepare.linkso import DEV_FRACTION
-from crossjem_pl.prepare.output import Written, fingerprint, judged_list, one_line, write_splits
+from crossjem_pl.prepare.output import fingerprint, judged_list, one_line, write_splits
 
 __all__ = ["dataset_folder", "prepare_reranking"]
 
@@ -55,7 +56,7 @@ def dataset_folder(name: str, out: Path, yes: bool = False) -> Path:
 
 def prepare_reranking(
     folder: Path, out: Path, command: str, *, dev_fraction: float | None = None
-) -> Iterator[Written]:
+) -> Iterator[Manifest]:
     """Writes `out/train.parquet/`, `dev.parquet/` and `test.parquet/`, those that the source has; yields accounts.
 
     Labels are 1 and 0, or the grades of the qrels. Items stand in the order of their ids, which tells nothing of the

@@ -34,7 +34,7 @@ def augmented(source: Path, out: Path, **options: Any) -> list[RankingList]:
 
 def test_the_drawn_item_is_relevant_and_other_positives_are_left_out(source: Path, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("query for {item}\n")
-    options = {"templates": tmp_path / "t.txt", "per_list": 9}
+    options: dict[str, Any] = {"templates": tmp_path / "t.txt", "per_list": 9}
     written = {one.query: one for one in augmented(source, tmp_path / "out", **options)}
     assert len(written) == 5, "lamp is in two lists, one query text is written once; q3 has no other item"
     for query, one in written.items():

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
-from crossjem_pl.prepare.output import Written
 
 ALL_TRAIN: dict[str, Any] = {"dev_fraction": 0.0, "test_fraction": 0.0}
 HEADER = ("query", "keyword", "clicked", "dwell")
@@ -36,7 +36,7 @@ def labels(out: Path, part: str = "train") -> dict[str, dict[str, float]]:
     }
 
 
-def prepared(files: Path | list[Path], out: Path, **options: Any) -> list[Written]:
+def prepared(files: Path | list[Path], out: Path, **options: Any) -> list[Manifest]:
     return prepare_log(
         files if isinstance(files, list) else [files], out, LogOptions(**{**ALL_TRAIN, **options})
     )
@@ -234,7 +234,8 @@ def test_a_finished_folder_is_left_alone(tmp_path: Path) -> None:
     assert "was complete" in str(again[0])
     with pytest.raises(ValueError, match="min_items=2, now it is 1"):
         prepared(log, tmp_path / "out", min_items=1)
-    (tmp_path / "foreign" / "dev.parquet").mkdir(parents=True)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "dev.parquet").touch()
     with pytest.raises(ValueError, match="is there already"):
         prepared(log, tmp_path / "foreign")
 

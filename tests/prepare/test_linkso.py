@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.linkso import prepare_linkso
-from crossjem_pl.prepare.output import Written
 
 COSIDF = (
     "qid1\tqid2\tscore\tlabel\n"
@@ -38,9 +38,9 @@ def linkso(folder: Path, tag: str = "java", **files: str) -> Path:
     return folder
 
 
-def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Written]:
+def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Manifest]:
     options = {"tags": ("java",), "dev_fraction": 0.0, **options}
-    return {w.path.stem: w for w in prepare_linkso(folder, out, **options)}
+    return {w.folder.stem: w for w in prepare_linkso(folder, out, **options)}
 
 
 def lists(path: Path) -> list[RankingList]:

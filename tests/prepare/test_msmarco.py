@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.data.sources import FileSource
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare import msmarco
 from crossjem_pl.prepare.msmarco import TITLES, build_titles, open_titles, prepare_titles, titles_of
-from crossjem_pl.prepare.output import Written
 from tests.prepare.tiny_collection import register, title, write_gzip
 
 numbers = itertools.count()
@@ -47,8 +47,8 @@ def dataset(tmp_path: Path) -> str:
     return register(tmp_path / "source", f"tiny-documents-{next(numbers)}", parts=parts)
 
 
-def prepared(out: Path, dataset: str, **options: Any) -> dict[str, Written]:
-    return {w.path.name: w for w in prepare_titles(out, dataset=dataset, **options)}
+def prepared(out: Path, dataset: str, **options: Any) -> dict[str, Manifest]:
+    return {w.folder.name: w for w in prepare_titles(out, dataset=dataset, **options)}
 
 
 def lists(path: Path) -> dict[str, RankingList]:
@@ -169,7 +169,8 @@ def test_other_options_in_the_same_folder_are_refused(tmp_path: Path, dataset: s
     other = register(tmp_path / "b", f"tiny-documents-{next(numbers)}", parts={"more": DEV})
     with pytest.raises(ValueError, match="holds the titles of"):
         prepared(tmp_path / "out", other, parts=("more",))
-    (tmp_path / "foreign" / "dev.parquet").mkdir(parents=True)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "dev.parquet").touch()
     with pytest.raises(ValueError, match="is there already"):
         prepared(tmp_path / "foreign", dataset, parts=("dev",))
 

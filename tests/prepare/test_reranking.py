@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import Manifest
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
-from crossjem_pl.prepare.output import Written
 from crossjem_pl.prepare.reranking import prepare_reranking
 
 ROW = {"query": "mount an ISO", "positive": ["mounting ISO images"], "negative": ["burn an ISO", "format"]}
@@ -25,8 +25,8 @@ def jsonl(path: Path, *rows: Any) -> None:
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
-def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Written]:
-    return {w.path.stem: w for w in prepare_reranking(folder, out, "sodq", **options)}
+def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Manifest]:
+    return {w.folder.stem: w for w in prepare_reranking(folder, out, "sodq", **options)}
 
 
 def lists(path: Path) -> list[RankingList]:
