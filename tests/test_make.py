@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from crossjem_pl.cli import main
-from crossjem_pl.data.formats import write_lists
 from tests import tiny_models
 from tests.conftest import example_lists, root
+from tests.prepare.file_server import dataset_files, serving
 
 
 def make(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -51,22 +53,37 @@ def test_missing_data_is_told_with_sizes_and_places(tmp_path: Path) -> None:
     assert "--yes" in planned
 
 
-def test_the_whole_pipeline_runs_once(tmp_path: Path) -> None:
-    """Make says what it would run; this process runs it."""
+def test_the_whole_pipeline_runs_once_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make says what it would run; this process runs it, the download from a server on the loopback."""
     encoder = tiny_models.write_bert(tmp_path / "bert", positions=512)
-    for name, seed in (("train", 1), ("dev", 2), ("test", 3)):
-        write_lists(example_lists(9, seed=seed), tmp_path / "data" / f"{name}.parquet")
+    rows = [
+        {"query": one.query, "positive": one.items[0], "negative": list(one.items[1:])}
+        for one in example_lists(60, seed=1)
+        if one.items[0] not in one.items[1:] and len(one) > 1
+    ]
+    name = "mteb/stackoverflowdupquestions-reranking"
     limits = "--trainer.max_steps 2 --trainer.enable_progress_bar false --trainer.accelerator cpu"
     encoders = [f"ENCODER={encoder}", f"TEACHER_ENCODER={encoder}"]
-    arguments = ["-n", "train-sodq", f"DATA={tmp_path / 'data'}", *encoders, f"OPTIONS={limits}"]
-    ran = []
-    for line in make(tmp_path, *arguments).stdout.replace("\\\n", " ").splitlines():
-        program, *words = shlex.split(line)
-        if program.endswith("/crossjem"):
-            assert main([str(root() / word) if word.endswith(".yaml") else word for word in words]) == 0, line
-            ran.append(words[0])
-        elif program == "touch":
-            Path(words[0]).touch()
-    assert ran == ["fit", "teach", "fit", "compare"]
+    arguments = ["-n", "train-sodq", "YES=1", f"DATA={tmp_path / 'data'}", *encoders, f"OPTIONS={limits}"]
+
+    def run_what_is_planned(until: str = "") -> list[str]:
+        ran = []
+        for line in make(tmp_path, *arguments).stdout.replace("\\\n", " ").splitlines():
+            program, *words = shlex.split(line)
+            if program.endswith("/crossjem"):
+                words = [str(root() / word) if word.endswith(".yaml") else word for word in words]
+                assert main(words) == 0, line
+                ran.append(words[0])
+                if words[0] == until:
+                    break
+            elif program == "touch":
+                Path(words[0]).touch()
+        return ran
+
+    with serving() as server:
+        server.files = dataset_files(name, {"train.jsonl.gz": rows[:50], "test.jsonl.gz": rows[50:]})
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        assert run_what_is_planned(until="prepare") == ["prepare"]
+    assert run_what_is_planned() == ["fit", "teach", "fit", "test", "test", "compare"]
     assert "monobert" in (tmp_path / "runs" / "sodq" / "comparison" / "compare.md").read_text()
-    assert "crossjem" not in make(tmp_path, *arguments).stdout, "finished steps are not repeated"
+    assert run_what_is_planned() == [], "finished steps are not repeated"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import http.server
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ir_datasets
 import pytest
@@ -18,52 +14,16 @@ import pytest
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.prepare.download import Remote, fetch
+from tests.prepare.file_server import Server, dataset_files, serving
 from tests.prepare.tiny_collection import register
 
 NAME = "mteb/stackoverflowdupquestions-reranking"
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `files` by their path, with or without byte ranges; `cut` breaks answers off after so many bytes."""
-
-    files: dict[str, bytes]
-    ranges, cut = True, 0
-    asked: list[tuple[str, str | None]]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        span = self.headers.get("Range")
-        self.server.asked.append((self.path, span))
-        content = self.server.files.get(self.path)
-        if content is None:
-            self.send_error(404)
-            return
-        start = int(span.removeprefix("bytes=").removesuffix("-")) if span and self.server.ranges else 0
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        self.wfile.write(content[start : self.server.cut or None])
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing on the terminal."""
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as found:
-        found.files, found.asked = {}, []
-        thread = threading.Thread(target=found.serve_forever)
-        thread.start()
+    with serving() as found:
         yield found
-        found.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -117,18 +77,12 @@ def test_sodq_from_nothing(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [{"query": f"q {i}", "positive": [f"p {i}"], "negative": [f"n {i}", "m"]} for i in range(200)]
-    siblings: list[dict[str, Any]] = [{"rfilename": "README.md", "size": 9, "blobId": "0"}]
-    for name, some in (("train.jsonl.gz", rows), ("test.jsonl.gz", rows[:7])):
-        packed = gzip.compress("".join(json.dumps(row) + "\n" for row in some).encode())
-        server.files[f"/datasets/{NAME}/resolve/abc/{name}"] = packed
-        digest = hashlib.sha256(packed).hexdigest()
-        siblings.append({"rfilename": name, "size": len(packed), "lfs": {"sha256": digest}})
-    described = {"sha": "abc", "siblings": siblings, "cardData": {"license": "cc-by-sa-4.0"}}
+    answers = dataset_files(NAME, {"train.jsonl.gz": rows, "test.jsonl.gz": rows[:7]})
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     command = ["prepare", "sodq", "--mteb", NAME, "--out", str(tmp_path / "sodq")]
     assert main(command) == 2
     assert f"Download its files from https://huggingface.co/datasets/{NAME}" in capsys.readouterr().err
-    server.files[f"/api/datasets/{NAME}?blobs=true"] = json.dumps(described).encode()
+    server.files = dict(answers)
     assert main(command) == 2
     assert "say --yes" in capsys.readouterr().err
     assert main([*command, "--yes"]) == 0
@@ -146,7 +100,7 @@ def test_sodq_from_nothing(
     server.files.clear()
     assert main(command) == 0, "complete without a connection"
 
-    leading_out = {**described, "siblings": [{"rfilename": "../x.jsonl", "size": 1, "blobId": "0"}]}
+    leading_out = {"sha": "abc", "siblings": [{"rfilename": "../x.jsonl", "size": 1, "blobId": "0"}]}
     server.files[f"/api/datasets/{NAME}?blobs=true"] = json.dumps(leading_out).encode()
     assert main([*command[:-1], str(tmp_path / "other"), "--yes"]) == 2
 
