@@ -30,6 +30,11 @@ prepare_msmarco = msmarco-titles $(MSMARCO)
 prepared = $(if $(wildcard $(DATA)/dev.parquet/manifest.json),$(shell grep -l '"complete": true' \
   $(DATA)/dev.parquet/manifest.json),$(wildcard $(DATA)/dev.parquet))
 
+# read once, at the end; MS MARCO has judged dev queries only
+tests = $(wildcard $(DATA)/test.parquet)
+measures_sodq = AP@10 RR@10 AP@5 RR@5
+measures_msmarco = RR@10 RR@5 AP@10
+
 .PRECIOUS: $(RUNS)/%/teacher/.trained $(RUNS)/%/scores.parquet $(RUNS)/%/student/.trained
 
 $(RUNS)/%/teacher/.trained: | $(READY)
@@ -47,4 +52,6 @@ $(RUNS)/%/student/.trained: $(RUNS)/%/scores.parquet
 	touch $@
 
 $(RUNS)/%/comparison/compare.md: $(RUNS)/%/student/.trained
-	$(BIN)/crossjem compare $(RUNS)/$*/teacher $(RUNS)/$*/student --out $(@D)
+	$(if $(tests),$(BIN)/crossjem test $(RUNS)/$*/teacher/model $(tests) --metrics $(measures_$*))
+	$(if $(tests),$(BIN)/crossjem test $(RUNS)/$*/student/model $(tests) --metrics $(measures_$*))
+	$(BIN)/crossjem compare $(RUNS)/$*/teacher $(RUNS)/$*/student --split $(if $(tests),test,val) --out $(@D)

@@ -38,11 +38,15 @@ class Database:
 
     Args:
         tables: the columns of each table with their DuckDB types: {"lists": "number BIGINT, query VARCHAR"}.
-        folder: where the temporary folder is made; None: where the system makes temporary files.
+        folder: where the temporary folder is made; None: where the system makes temporary files. What killed processes
+            left there is removed.
     """
 
     def __init__(self, tables: Mapping[str, str], folder: Path | None = None) -> None:
-        self._folder = tempfile.mkdtemp(prefix=".crossjem-", dir=folder)
+        for leftover in Path(folder or tempfile.gettempdir()).glob(".crossjem-*-*"):
+            if not _is_running(leftover.name.split("-")[1]):
+                shutil.rmtree(leftover, ignore_errors=True)
+        self._folder = tempfile.mkdtemp(prefix=f".crossjem-{os.getpid()}-", dir=folder)
         self._connection = duckdb.connect(f"{self._folder}/tables.duckdb")
         self._connection.execute(f"SET memory_limit = '{MEMORY}'")
         self._connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
@@ -108,3 +112,14 @@ class Database:
         self._connection.execute(f"INSERT INTO {table} SELECT * FROM held")
         self._connection.unregister("held")
         held.clear()
+
+
+def _is_running(pid: str) -> bool:
+    """Whether there is a process of this number; True where it cannot be told."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, OSError):  # not a number, or another user's
+        pass
+    return True

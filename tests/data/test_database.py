@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,3 +46,14 @@ def test_tables_larger_than_the_memory_are_sorted_and_leave_nothing(
         assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) > 0
     assert count == 330_000
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", "pass"])
+    killed.wait()
+    for name in (f".crossjem-{killed.pid}-a", f".crossjem-{os.getpid()}-b", ".crossjem-other-c", ".other"):
+        (tmp_path / name).mkdir()
+    with Database({"numbers": "x DOUBLE"}, tmp_path):
+        pass
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {f".crossjem-{os.getpid()}-b", ".crossjem-other-c", ".other"}
