@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, measured_lists
 from benchmarks.latency.__main__ import RANKERS, contenders_of, latencies, store_of, throughputs
@@ -56,18 +57,21 @@ def run(args: argparse.Namespace) -> None:
     defaults(args, {"items": [100, 700], "rounds": 7, "rankers": RANKERS}, {"items": [20], "rounds": 1})
     device = torch_device(args.device)
     found: dict[str, Any] = {"provenance": provenance(device, args.command), "smoke": args.smoke}
-    found |= {"parts": {}, "not_run": {}}
+    found |= {"parts": {}, "not_run": {}, "failed": {}, "minutes": 0.0}
     if device.type == "cpu" and args.device is None:
         found["not_run"]["everything"] = "torch sees no GPU here; --device cpu --smoke tries the program"
         return write(found, page(found), args.out, "gpu")
     if device.type == "cuda":
         found["gpu"] = torch.cuda.get_device_name(device)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    args.out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        encoders = {"MiniLM-L6": args.encoder, DISTILBERT: _distilbert_shape(Path(folder), args.encoder)}
-        for name, measure in parts(
-            args, device, dict(list(encoders.items())[: 1 if args.smoke else 2])
-        ).items():
+        encoders = {"MiniLM-L6": args.encoder}
+        if not args.smoke:
+            encoders[DISTILBERT] = _distilbert_shape(Path(folder), args.encoder)
+        for name, measure in parts(args, device, encoders).items():
             spent = (time.monotonic() - start) / 60
             if spent > 0.8 * args.minutes:
                 found["not_run"][name] = f"{spent:.1f} of {args.minutes:g} minutes were over"
@@ -77,11 +81,18 @@ def run(args: argparse.Namespace) -> None:
                 found["parts"][name] = measure()
             except NotRun as reason:
                 found["not_run"][name] = str(reason)
-    found["minutes"] = round((time.monotonic() - start) / 60, 2)
+            except (RuntimeError, ValueError, OSError, ImportError, subprocess.SubprocessError) as error:
+                found["failed"][name] = (
+                    f"{type(error).__name__}: {error}"  # the other parts have their figures
+                )
+            found["minutes"] = round((time.monotonic() - start) / 60, 2)
+            (args.out / "gpu.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     write(found, page(found), args.out, "gpu")
     wrong = [row["ranker"] for row in found["parts"].get("parity", ()) if not row["equal"]]
     if wrong:
-        raise RuntimeError(f"the device's float32 scores differ from the CPU's: {', '.join(wrong)}")
+        found["failed"]["parity"] = f"float32 scores differ from the CPU's: {', '.join(wrong)}"
+    if found["failed"]:
+        raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in found["failed"].items()))
 
 
 class NotRun(Exception):
@@ -95,11 +106,11 @@ def parts(
     found: dict[str, Callable[[], Rows]] = {"parity": lambda: parity(device)}
     for shape, encoder in encoders.items():
         found[f"latency, {shape}"] = lambda shape=shape, encoder=encoder: latency(args, device, encoder)  # type: ignore[misc]
-    encoder = next(iter(encoders.values()))
-    found["tune"] = lambda: tuned(device, encoder, max(args.items), compile=not args.smoke)
-    found["DDP"] = lambda: ddp(device)
     for shape, encoder in encoders.items():
         found[f"training, {shape}"] = lambda encoder=encoder: training(args, device, encoder)  # type: ignore[misc]
+    found["DDP"] = lambda: ddp(device)
+    for name in _TUNED:
+        found[f"tune, {name}"] = lambda name=name: tuned(device, args.encoder, name, max(args.items))  # type: ignore[misc]
     return found
 
 
@@ -177,15 +188,13 @@ def training(args: argparse.Namespace, device: torch.device, encoder: str) -> Ro
     ]
 
 
-def tuned(device: torch.device, encoder: str, items: int, compile: bool) -> Rows:
-    """What `Reranker.tune` chooses on simulated lists."""
-    rows = []
-    for name in _TUNED:
-        reranker = Reranker(build_ranker(name, encoder), device)
-        report = reranker.tune(list(simulate(2, items, seed=1)), compile=compile, rounds=2)
-        row = {"name": name, "items": items, "before": str(report.before), "chosen": str(report.chosen)}
-        rows.append(row | {"ms_before": report.milliseconds_before, "ms": report.milliseconds})
-    return rows
+def tuned(device: torch.device, encoder: str, name: str, items: int) -> Rows:
+    """What `Reranker.tune` chooses for a ranker on simulated lists, with compiled candidates on a GPU."""
+    reranker = Reranker(build_ranker(name, encoder), device)
+    lists = list(simulate(2, items, seed=1))
+    report = reranker.tune(lists, compile=device.type == "cuda", rounds=2)
+    row = {"name": name, "items": items, "before": str(report.before), "chosen": str(report.chosen)}
+    return [row | {"ms_before": report.milliseconds_before, "ms": report.milliseconds}]
 
 
 def ddp(device: torch.device) -> Rows:
@@ -276,6 +285,8 @@ def page(found: Mapping[str, Any]) -> list[str]:
         lines += [f"Run on {where} in {found['minutes']:g} minutes.{smoke}", ""]
     for name, reason in found["not_run"].items():
         lines += [f"**Not run: {name}**: {reason}.", ""]
+    for name, reason in found["failed"].items():
+        lines += [f"**Failed: {name}**: {reason}", ""]
     for name, rows in found["parts"].items():
         lines += [f"## {name[0].upper()}{name[1:]}", "", *table(rows, _COLUMNS[name.partition(",")[0]]), ""]
     return lines

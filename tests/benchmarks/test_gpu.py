@@ -30,7 +30,7 @@ def test_every_part_runs_on_a_cpu(encoder: str, tmp_path: Path, monkeypatch: pyt
     latency = {(row["name"], row["items"]): row for row in parts["latency, MiniLM-L6"]}
     assert set(latency) == {(n, i) for n in ("crossjem", "crossjem by id", "dpr") for i in (5,)}
     assert latency["crossjem", 5]["saturated"] > 0
-    assert [row["name"] for row in parts["tune"]] == ["crossjem"]
+    assert [row["name"] for row in parts["tune, crossjem"]] == ["crossjem"]
     assert [row["name"] for row in parts["training, MiniLM-L6"]] == ["crossjem"]
     text = (tmp_path / "gpu.md").read_text()
     assert "**Not run: DDP**: this machine has one GPU." in text
@@ -44,14 +44,21 @@ def test_without_a_gpu_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.Mo
     assert "**Not run: everything**: torch sees no GPU here" in (tmp_path / "gpu.md").read_text()
 
 
-def test_scores_that_differ_and_a_lack_of_time_are_told(
+def test_what_fails_or_finds_no_time_is_told_and_the_rest_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row: dict[str, Any] = {"ranker": "dpr", "float32": 0.1, "bfloat16": 0.2, "tau": 0.5, "equal": False}
-    monkeypatch.setattr(gpu, "parity", lambda _: [row])
-    assert gpu.main(["--device", "cpu", "--smoke", "--minutes", "1e-9", "--out", str(tmp_path)]) == 0
+
+    def broken() -> None:
+        raise RuntimeError("out of memory")
+
+    command = ["--device", "cpu", "--smoke", "--out", str(tmp_path)]
+    monkeypatch.setattr(gpu, "parts", lambda *_: {"tune": broken, "parity": lambda: [row]})
+    assert gpu.main([*command, "--minutes", "1e-9"]) == 0
     assert "minutes were over" in (tmp_path / "gpu.md").read_text()
-    monkeypatch.setattr(gpu, "parts", lambda *_: {"parity": lambda: [row]})
-    assert gpu.main(["--device", "cpu", "--smoke", "--out", str(tmp_path)]) == 2
-    assert "float32 scores differ from the CPU's: dpr" in capsys.readouterr().err
-    assert "| dpr | 1.0e-01 | 2.0e-01 | 0.500 | **no** |" in (tmp_path / "gpu.md").read_text()
+    assert gpu.main(command) == 2
+    error = capsys.readouterr().err
+    assert "tune: RuntimeError: out of memory; parity: float32 scores differ from the CPU's: dpr" in error
+    text = (tmp_path / "gpu.md").read_text()
+    assert "**Failed: tune**: RuntimeError: out of memory" in text
+    assert "| dpr | 1.0e-01 | 2.0e-01 | 0.500 | **no** |" in text
