@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -42,10 +42,10 @@ Activation = Literal["sigmoid", "softmax"]
 
 @dataclass(frozen=True)
 class RankedItem:
-    """One row of a ranking.
+    """One row of a ranking, which can also be read like the dicts of sentence-transformers: `row["corpus_id"]`.
 
     Args:
-        index: position of the item in the list that was given.
+        index: position of the item in the list that was given ("corpus_id").
         text: the item as it was given: its text, or its id in the token store.
         score: its score after the activation.
     """
@@ -53,6 +53,9 @@ class RankedItem:
     index: int
     text: str
     score: float
+
+    def __getitem__(self, field: Literal["corpus_id", "text", "score"]) -> Any:
+        return getattr(self, "index" if field == "corpus_id" else field)
 
 
 class Reranker:
@@ -272,6 +275,7 @@ class Reranker:
         top_k: int | None = None,
         min_score: float | Literal["stored"] | None = None,
         activation: Activation | None = None,
+        return_documents: bool = True,
     ) -> list[RankedItem]:
         """The items of one query, best first; equal scores keep the order of the input.
 
@@ -283,12 +287,14 @@ class Reranker:
                 with the model. It is compared with the ranker's own score, whatever the activation.
             activation: of the scores that are returned: "sigmoid", "softmax" over the list, or None for the
                 ranker's own.
+            return_documents: False leaves the texts of the rows empty.
 
         Raises:
             ValueError: for an empty query, no items, a blank item or an unknown id (names field and position),
                 an argument out of range, or if there is no stored threshold that fits.
         """
-        return self.rank_batch([query], [items], top_k=top_k, min_score=min_score, activation=activation)[0]
+        rows = self.rank_batch([query], [items], top_k=top_k, min_score=min_score, activation=activation)[0]
+        return rows if return_documents else [replace(row, text="") for row in rows]
 
     def rank_batch(
         self,

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import LayerNorm, Poolin
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
+from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import ANCE, DPR, ColBERT, Instructor, MonoBERT, Ranker, TwinBERT
 from crossjem_pl.rankers.dual.towers import DualRanker
@@ -146,6 +147,13 @@ def test_a_saved_monobert_is_a_cross_encoder_of_the_libraries(tmp_path: Path) ->
     pairs = [(QUERY, item) for item in ITEMS]
     scores = CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(pairs, convert_to_tensor=True)
     torch.testing.assert_close(scores, ours(ranker), **CLOSE)
+    theirs = CrossEncoder(str(tmp_path / "ours"), device="cpu").rank(
+        QUERY, ITEMS, top_k=3, return_documents=True
+    )
+    rows = Reranker(tmp_path / "ours").rank(QUERY, ITEMS, top_k=3, return_documents=True)
+    for row, their in zip(rows, theirs, strict=True):
+        assert (row["corpus_id"], row["text"]) == (their["corpus_id"], their["text"])
+        assert row["score"] == pytest.approx(their["score"], abs=1e-4)
     model, info = AutoModelForSequenceClassification.from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
