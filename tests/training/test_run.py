@@ -30,7 +30,19 @@ SOURCES: dict[str, Any] = {
     "FileSource": {"path": "lists.parquet", "limit": 3},
     "ShardSource": {"path": "lists.parquet", "buffer": 4},
     "SimulatorSource": {"lists": 3, "items": 4},
+    "MixedSource": {
+        "sources": [
+            "lists.parquet",
+            {"class_path": "crossjem_pl.data.FileSource", "init_args": {"path": "lists.parquet", "limit": 2}},
+        ]
+    },
 }
+
+
+TERMS = [
+    {"loss": {"class_path": f"crossjem_pl.losses.{loss}"}, "targets": targets}
+    for loss, targets in (("SoftmaxCrossEntropy", "labels"), ("RankingProbabilityLoss", "scores"))
+]
 
 
 @pytest.fixture
@@ -55,23 +67,25 @@ def config(tiny_bert: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
 def test_the_saved_configuration_is_read_again(name: str, config: Path, tmp_path: Path) -> None:
-    options = [f"--data.train={SOURCES[name]}"]
+    given = SOURCES[name]
     if name != "path":
-        options = [f"--data.train.class_path=crossjem_pl.data.{name}"]
-        options += [f"--data.train.init_args.{key}={value}" for key, value in SOURCES[name].items()]
-    assert main(["fit", "-c", str(config), *options]) == 0
+        given = {"class_path": f"crossjem_pl.data.{name}", "init_args": given}
+    loss = {"class_path": "crossjem_pl.losses.Sum", "init_args": {"terms": TERMS}}
+    overlay = {"data": {"train": given}, "model": {"loss": loss, "targets": "both"}}
+    (tmp_path / "overlay.yaml").write_text(yaml.safe_dump(overlay))
+    assert main(["fit", "-c", str(config), "-c", str(tmp_path / "overlay.yaml")]) == 0
     first = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     config, again = tmp_path / "run" / "config.yaml", tmp_path / "again"
     assert main(["fit", "-c", str(config), "--trainer.default_root_dir", str(again)]) == 0
     second = yaml.safe_load((tmp_path / "again" / "config.yaml").read_text())
     assert second.pop("trainer") == {**first.pop("trainer"), "default_root_dir": str(tmp_path / "again")}
     assert second == first
-    given = first["data"]["train"]
+    found = first["data"]["train"]
     if name == "path":
-        assert given == "lists.parquet"
+        assert found == given
     else:
-        assert given["class_path"] == f"crossjem_pl.data.{name}"
-        assert given["init_args"].items() >= SOURCES[name].items()
+        assert found["class_path"] == given["class_path"]
+        assert set(found["init_args"]) >= set(given["init_args"])
     assert (tmp_path / "again" / "checkpoints" / "last.ckpt").exists()
 
 
