@@ -8,22 +8,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 
 from crossjem_pl.cli import main
 from crossjem_pl.cli.main import COMMANDS
 from crossjem_pl.data.formats import read_lists, write_lists
-from crossjem_pl.data.teacher import read_provenance, read_scores
+from crossjem_pl.data.teacher import read_scores
 from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.configuration import Configuration, Passes
-from crossjem_pl.inference.teach import teach
 from crossjem_pl.inference.tune import TuneReport
-from crossjem_pl.rankers import BM25, DPR, CrossJEM, MonoT5
+from crossjem_pl.rankers import BM25, DPR, CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 from crossjem_pl.text.token_store import TokenStore
@@ -149,65 +146,6 @@ def test_convert_evaluate_and_compare(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert main(["compare", *runs, *out, "--json"]) == 0
     assert [row["RR@10"] for row in json.loads(capsys.readouterr().out)] == [1.0, 1.0]
-
-
-def test_teach_goes_on_where_it_stopped_and_shares_the_work(model: str, tmp_path: Path) -> None:
-    lists = example_lists(11, seed=6)
-    source = tmp_path / "lists.jsonl"
-    write_lists(lists, source)
-    whole, shared = tmp_path / "whole.parquet", tmp_path / "shared.parquet"
-    assert main(["teach", model, str(source), "--out", str(whole), "--block", "4"]) == 0
-    for shard in ("1", "0"):
-        assert not shared.exists()
-        command = ["teach", model, str(source), "--out", str(shared), "--block", "4", "--shards", "2"]
-        assert main([*command, "--shard", shard]) == 0
-    first, second = read_scores(whole), read_scores(shared)
-    assert first.keys() == {(one.query_id, i) for one in lists for i in one.item_ids}
-    assert first == pytest.approx(second, abs=1e-6)
-    assert all(0 <= score <= 1 for score in first.values())
-    assert read_provenance(whole)["lists_sha256"] == read_provenance(shared)["lists_sha256"]
-    assert not list(tmp_path.glob("*.parts"))
-
-
-def test_teach_does_not_mix_models_lists_or_precisions(
-    model: str, tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Parts of an interrupted call are joined with scores of the very same kind only, hub models included."""
-    source, out = tmp_path / "lists.jsonl", tmp_path / "scores.parquet"
-    write_lists(example_lists(5, seed=6), source)
-    torch.manual_seed(1)
-    hub = {"some/teacher": model, "other/teacher": str(tmp_path / "other")}
-    other = CrossJEM(tiny_bert, max_query_tokens=16, max_item_tokens=16, max_union_tokens=128)
-    save_ranker(other, hub["other/teacher"])
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.__getitem__)
-    options: dict[str, Any] = {"block": 2, "shards": 2}
-    assert not teach("some/teacher", source, out, **options).complete
-    for model_name, more, what in (
-        ("other/teacher", {}, "another model"),
-        ("some/teacher", {"precision": "bfloat16"}, "another precision"),
-        ("some/teacher", {"block": 3}, "another block"),
-    ):
-        with pytest.raises(ValueError, match=what):
-            teach(model_name, source, out, **{**options, "shard": 1, **more})
-    assert teach(model, source, out, shard=1, **options).complete, "the same weights from a folder"
-    write_lists(example_lists(5, seed=7), source)
-    with pytest.raises(ValueError, match="another lists"):
-        teach("some/teacher", source, out, **options)
-
-
-def test_teach_takes_log_probabilities_for_what_they_are(tiny_models_folder: Path, tmp_path: Path) -> None:
-    """monoT5's score is log P(true): its exponential is the probability, a sigmoid would squeeze it into (0, 1/2)."""
-    torch.manual_seed(0)
-    teacher = MonoT5(str(tiny_models_folder / "t5"), max_query_tokens=8, max_item_tokens=8)
-    save_ranker(teacher, tmp_path / "teacher")
-    lists = example_lists(3, seed=6)
-    write_lists(lists, tmp_path / "lists.jsonl")
-    assert teach(tmp_path / "teacher", tmp_path / "lists.jsonl", tmp_path / "s.parquet").complete
-    found = read_scores(tmp_path / "s.parquet")
-    for one, scores in zip(lists, Reranker(teacher, "cpu").score(lists), strict=True):
-        assert [found[one.query_id, i] for i in one.item_ids] == pytest.approx(
-            scores.exp().tolist(), rel=1e-5
-        )
 
 
 def test_blend_grades_the_irrelevant_and_keeps_the_relevant_on_top(tiny_bert: str, tmp_path: Path) -> None:
