@@ -32,13 +32,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_wheel_holds_the_experiments_and_its_types(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_and_the_experiments(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+    package = {str(path.relative_to(root())) for path in (root() / "crossjem_pl").rglob("*.*")}
     experiments = {
         f"crossjem_pl/{path.relative_to(root())}" for path in (root() / "experiments").rglob("*.yaml")
     }
-    assert experiments | {"crossjem_pl/py.typed"} <= names
+    expected = {name for name in package | experiments if not name.endswith(".pyc")}
+    assert expected <= names
+    assert {"crossjem_pl/py.typed", "crossjem_pl/inference/card.md.jinja"} <= expected
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
 
 
