@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from crossjem_pl.cli.command import counted, make_table, passes_on, wide_console, write_json
+from crossjem_pl.cli.command import counted, make_table, new_console, passes_on, write_json
 from crossjem_pl.data import checks
 from crossjem_pl.data.database import Summary
 from crossjem_pl.data.overlap import encoder_shape, measure_overlap
@@ -56,7 +56,7 @@ def check(
     else:
         tokenizer = ShortTextTokenizer(load_tokenizer(encoder, cls_and_sep=False), cache_size=100_000)
     report = checks.check(lists, tokenizer, tests=test, **options)
-    console = wide_console()
+    console = new_console()
     columns = [dict(_figures(file.figures)) for file in report.files]
     title = "Figures (p5 / p50 / p95 / most)"
     console.print(make_table(title, ["", *(file.source for file in report.files)], _by_figure(columns)))
@@ -139,7 +139,7 @@ def overlap(
         encoder_shape(encoder),
         **options,
     )
-    query, console = report.query_tokens, wide_console()
+    query, console = report.query_tokens, new_console()
     console.print(
         f"{report.lists:,} lists, {report.limits[-1].mean_items:.1f} items a list; queries of {query.mean:.1f} tokens "
         f"({query.p5:.0f} to {query.p95:.0f}, {report.cut_queries:,} cut)",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["add_arguments", "counted", "make_table", "passes_on", "wide_console", "write_json"]
+__all__ = ["add_arguments", "counted", "make_table", "new_console", "passes_on", "write_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,12 +90,11 @@ def _helps(function: Callable[..., Any]) -> dict[str, str]:
     return {name: " ".join(text.split()).rstrip(".") for names, text in found for name in names.split(", ")}
 
 
-def wide_console() -> Console:
-    """The terminal as it is; 140 columns where the output goes to a file or a pipe."""
+def new_console() -> Console:
+    """The terminal as it is; as many columns as `COLUMNS` says, or 80, where the output goes to a file or a pipe."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=140)
+    return Console()
 
 
 def make_table(

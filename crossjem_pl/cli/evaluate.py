@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from crossjem_pl.cli.command import make_table, passes_on, wide_console, write_json
+from crossjem_pl.cli.command import make_table, new_console, passes_on, write_json
 from crossjem_pl.evaluation.comparison import compare_runs
 from crossjem_pl.evaluation.report import build_report, write_report
 from crossjem_pl.evaluation.report import compare as write_comparison
@@ -85,7 +85,7 @@ def compare(
     if json:
         print(found.to_frame().to_json(orient="records"))
         return
-    table, console = results_table(found), Console()
+    table, console = results_table(found), new_console()
     for columns in _fitting(table, len(found.metrics), console):
         console.print(make_table(found.lists, columns, table[columns].to_numpy()))
     for note in found.notes:
@@ -130,7 +130,7 @@ def report(
     from crossjem_pl.text import ShortTextTokenizer
 
     tokens = None if tokenizer is None else ShortTextTokenizer(load_tokenizer(tokenizer))
-    with wide_console().status("report"):
+    with new_console().status("report"):
         found = build_report(runs, metric, examples=examples, tokenizer=tokens, **options)  # type: ignore[arg-type]
         write_report(found, out)
     for note in found.notes:

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from crossjem_pl.cli.command import make_table, wide_console
+from crossjem_pl.cli.command import make_table, new_console
 from crossjem_pl.cli.tune import sample_lists
 
 __all__ = ["export"]
@@ -69,7 +69,7 @@ def export(
         (kind, f"{own_bytes / 1e6:.1f}", speed, difference, f"{found.tau:.4f}"),
     ]
     title = f"{len(compared)} lists, one at a time, {torch.get_num_threads()} threads"
-    wide_console().print(make_table(title, header, rows))
+    new_console().print(make_table(title, header, rows))
     if not int8 and found.difference > _TOLERANCE * max(1.0, largest):
         raise ValueError(
             f"{out}: scores differ by up to {found.difference:.3g} from the original's: the export "

@@ -8,7 +8,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from crossjem_pl.cli.command import make_table, wide_console
+from crossjem_pl.cli.command import make_table, new_console
 
 if TYPE_CHECKING:
     from crossjem_pl.rankers.base import Explanation
@@ -81,7 +81,7 @@ def rank(
         [place, f"{item.score:.4f}", item.text, *map(_contributions, explanations[item.index :][:1])]
         for place, item in enumerate(ranked, 1)
     ]
-    wide_console().print(make_table(f"query: {query}", header, cells, left=4))
+    new_console().print(make_table(f"query: {query}", header, cells, left=4))
     if filter or threshold is not None:
         stored = reranker.threshold if filter else None
         score = threshold if stored is None else stored.threshold

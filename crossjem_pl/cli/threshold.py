@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossjem_pl.cli.command import make_table, wide_console
+from crossjem_pl.cli.command import make_table, new_console
 
 if TYPE_CHECKING:
     from crossjem_pl.rankers.threshold import StoredThreshold
@@ -68,7 +68,7 @@ def threshold(
         score_precision=reranker.precision,
     )
     path = write_threshold(stored, model)
-    console = wide_console()
+    console = new_console()
     rows = [
         [f"{which}, {over}", *(_share(stored, f"{prefix}{name}{suffix}") for name in _ACCURACIES)]
         for prefix, which in (("", "this threshold"), ("own_", "each list its own"))

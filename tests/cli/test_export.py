@@ -38,8 +38,13 @@ def samples(tmp_path: Path) -> Path:
 
 
 def test_it_writes_compares_and_keeps_the_threshold(
-    model: Path, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path,
+    samples: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     out = tmp_path / "onnx"
     options = ["--lists", str(samples), "--samples", "3"]
     assert main(["export", str(model), "--to", "onnx", "--out", str(out), *options]) == 0
