@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, Ri
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.rankers.base import Ranker
@@ -90,7 +91,7 @@ class RankingCLI(LightningCLI):
         if self.subcommand is not None and config.get("ckpt_path") == "last":
             found = last_whole_checkpoint(Path(config.checkpoint.dirpath))
             config.ckpt_path = "last" if found is None else str(found)
-        first = os.environ.get("LOCAL_RANK", "0") == os.environ.get("NODE_RANK", "0") == "0"
+        first = rank_zero_only.rank == 0 and os.environ.get("NODE_RANK", "0") == "0"
         if first and self.subcommand is not None and not config.trainer.fast_dev_run:
             self._held.enter_context(locked(root))
             if self.subcommand == "fit":

@@ -254,6 +254,9 @@ def test_two_runs_do_not_share_a_folder(
     ):
         assert main(command) == 2
         assert f"a run of process {process.pid} on " in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_zero_only, "rank", 1)
+        assert main(["validate", *options]) == 0, "only the first process of a run takes the lock"
     process.kill()
     process.communicate()
     assert main(["validate", *options]) == 0, "the lock of a dead process is none"
