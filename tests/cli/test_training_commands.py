@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
