@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.sparse.bm25 import Words
+from crossjem_pl.rankers.sparse.bm25 import words as words_of
 
 LEAST_RELEVANT = 1.0
 """The lowest label of a relevant item, as in ir-measures."""
 
 
 class Corpus:
-    """Different texts, ranked by BM25 (Lucene's form, k1 1.5, b 0.75, words as in `Words`).
+    """Different texts, ranked by BM25 (Lucene's form, k1 1.5, b 0.75, words as in `rankers.sparse.bm25.words`).
 
     Args:
         texts: of two that are equal but for case and outer white space the first is kept.
@@ -33,8 +33,7 @@ class Corpus:
         for text in texts:
             distinct.setdefault(folded(text), text)
         self.texts, self.keys = tuple(distinct.values()), tuple(distinct)
-        self._words = Words()
-        words = [self._words(text) for text in self.texts]
+        words = [words_of(text) for text in self.texts]
         if not any(words):
             raise ValueError(f"the corpus of {len(words)} texts has no words to find them by")
         self._index = BM25(method="lucene")
@@ -46,7 +45,7 @@ class Corpus:
 
     def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Positions of all texts, best first, int64 [texts], and the score of every text, float32 [texts]."""
-        words = self._words(query)
+        words = words_of(query)
         scores = np.zeros(len(self.texts), dtype=np.float32)
         if words:
             scores = np.asarray(self._index.get_scores(words), dtype=np.float32)
