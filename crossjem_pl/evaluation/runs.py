@@ -20,6 +20,7 @@ from crossjem_pl.files import read_lines
 __all__ = [
     "LearningCurve",
     "Run",
+    "model_of",
     "read_learning_curve",
     "read_run_folder",
     "read_texts_of",
@@ -143,7 +144,7 @@ def read_run_folder(path: str | Path, split: str) -> Run:
     """
     path = Path(path)
     if path.is_file():
-        return Run(path, None, read_run(path), model=_model_of(path))
+        return Run(path, None, read_run(path), model=model_of(path))
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such run folder or run file")
     run, qrels, lists = path / f"{split}.trec", path / f"{split}.qrels", path / f"{split}_lists.parquet"
@@ -154,7 +155,7 @@ def read_run_folder(path: str | Path, split: str) -> Run:
         read_qrels(qrels) if qrels.is_file() else _grades(lists) if lists.is_file() else None,
         lists if lists.is_file() else None,
         _summary(path / "summary.json"),
-        _model_of(run) if run.is_file() else None,
+        model_of(run) if run.is_file() else None,
     )
 
 
@@ -256,7 +257,7 @@ def _read_metrics(path: Path) -> pd.DataFrame:
     return frame[["step", *wanted]].dropna(subset=["step"]).dropna(subset=wanted, how="all")
 
 
-def _model_of(run: Path) -> str | None:
+def model_of(run: Path) -> str | None:
     """The hash of the model in the tag of a run's first line, None for a tag of another form."""
     _, line = next(iter(read_lines(run)), (1, ""))
     found = re.search(r"-([0-9a-f]{12})$", line.strip())

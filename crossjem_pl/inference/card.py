@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import crossjem_pl
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import PACKAGED, read_json
 
@@ -97,7 +98,7 @@ def model_card(
         base=base,
         repository=repository or folder.resolve().name,
         training=list(_training(summary, config)),
-        measured=[] if run is None else list(_measured(run)),
+        measured=[] if run is None else list(_measured(run, ranker)),
         latencies=latencies or {},
         machine=_machine() if latencies else None,
         limits={_LIMITS[name]: value for name, value in ranker.init_args.items() if name in _LIMITS},
@@ -144,27 +145,24 @@ def _training(summary: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator
     data, model = config.get("data") or {}, config.get("model") or {}
     lists = summary.get("training_data") or {}
     if data.get("train"):
-        yield "training lists from", f"`{_source(data['train'])}`"
+        yield "training lists from", f"`{_described(data['train'])}`"
     for name, text in _STATISTICS.items():
         if name in lists:
             yield text, f"{lists[name]:,}"
     if data.get("teacher_scores"):
         yield "teacher's scores", f"`{Path(data['teacher_scores']).name}`"
     if loss := model.get("loss"):
-        arguments = ", ".join(f"{k}={v}" for k, v in (loss.get("init_args") or {}).items())
-        yield "loss", f"{loss['class_path'].rpartition('.')[2]}({arguments}) on {model.get('targets')}"
+        yield "loss", f"`{_described(loss)}` on {model.get('targets')}"
     for name in ("lr", "head_lr", "weight_decay", "warmup"):
         if model.get(name) is not None:
             yield name, f"{model[name]:g}"
     for part in ("optimizer", "lr_scheduler"):
         if model.get(part):
-            yield part, model[part]["class_path"]
+            yield part, f"`{_described(model[part])}`"
     if data:
         processes = summary.get("processes", 1)
-        yield (
-            "lists a step",
-            f"{data.get('batch_size')}" + f" in each of {processes} processes" * (processes > 1),
-        )
+        each = f" in each of {processes} processes" if processes > 1 else ""
+        yield "lists a step", f"{data.get('batch_size')}{each}"
         yield "items drawn of a list", str(data.get("n_items") or "all that fit a pass")
     for name, text in (("trained_lists", "lists trained on, repeats counted"), ("epochs", "epochs")):
         if name in summary:
@@ -185,24 +183,30 @@ _STATISTICS = {
 }
 
 
-def _source(source: Any) -> str:
-    """Where lists came from: files without their folders, sources with their arguments."""
-    if isinstance(source, str):
-        return Path(source).name
-    if isinstance(source, list):
-        return f"[{', '.join(map(_source, source))}]"
-    if not isinstance(source, Mapping):
-        return str(source)
-    given = {name: value for name, value in (source.get("init_args") or {}).items() if value is not None}
-    arguments = ", ".join(f"{name}={_source(value)}" for name, value in given.items())
-    return f"{source.get('class_path', '').rpartition('.')[2]}({arguments})"
+def _described(value: Any) -> str:
+    """A part of a configuration in one line: classes with their arguments, files without their folders."""
+    if isinstance(value, str):
+        return Path(value).name
+    if isinstance(value, list):
+        return f"[{', '.join(map(_described, value))}]"
+    if not isinstance(value, Mapping):
+        return str(value)
+    named = "class_path" in value
+    given = ((value.get("init_args") or {}) if named else value).items()
+    equals = "=" if named else ": "
+    inside = ", ".join(f"{name}{equals}{_described(one)}" for name, one in given if one is not None)
+    return f"{value['class_path'].rpartition('.')[2]}({inside})" if named else f"{{{inside}}}"
 
 
-def _measured(run: Path) -> Iterator[Measured]:
-    """The metrics of the run's splits with their intervals."""
+def _measured(run: Path, ranker: Ranker) -> Iterator[Measured]:
+    """The metrics of the run's splits with their intervals, where these weights wrote the split's scores."""
+    from crossjem_pl.evaluation.runs import model_of
     from crossjem_pl.evaluation.significance import bootstrap_interval
 
     for split in ("val", "test"):
+        scores = run / f"{split}.trec"
+        if not scores.is_file() or model_of(scores) != weights_sha256(ranker)[:12]:
+            continue
         path = run / f"{split}_metrics.json"
         content = read_json(path)
         queries = content.get("per_query", {})

@@ -55,11 +55,19 @@ def test_the_card_of_a_run(run: Path, tmp_path: Path) -> None:
     }
     means = json.loads((run / "test_metrics.json").read_text())["means"]
     assert f"| test | 12 | RR@10 | {means['RR@10']:.4f} |" in text
-    for known in ("`own.parquet`", "distinct lists | 12", "SoftmaxCrossEntropy() on labels", "| 700 |"):
+    for known in ("`own.parquet`", "distinct lists | 12", "`SoftmaxCrossEntropy()` on labels", "| 700 |"):
         assert known in text
     assert 'CrossEncoder("named")' in text
     assert str(run) not in text, "no places of this machine"
     assert "None" not in text
+
+    run_file = run / "test.trec"
+    written = run_file.read_text()
+    run_file.write_text(written.replace("monobert-", "monobert-0"))
+    reranker.save_pretrained(tmp_path / "other")
+    assert "| val |" in card(tmp_path / "other")[1]
+    assert "| test |" not in card(tmp_path / "other")[1], "other weights wrote these scores"
+    run_file.write_text(written)
 
     (tmp_path / "named" / "README.md").write_text("mine")
     reranker.save_pretrained(tmp_path / "named")
