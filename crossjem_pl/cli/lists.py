@@ -79,7 +79,7 @@ def simulate(
             print(write_shards(partial(make, part, count), out / part, shard_size, options=options))
 
 
-def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256) -> None:
+def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256, states: bool = False) -> None:
     """The token ids of items by their ids, for ranking without a tokenizer.
 
     Args:
@@ -87,6 +87,8 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256) -> None
         model: model folder or encoder whose tokenizer is used.
         out: folder to write.
         max_tokens: tokens kept of an item.
+        states: also what the model's lower layers make of the items, for a model of the form "ahead", whose own
+            limit of items then holds.
     """
     from rich.progress import track
 
@@ -94,9 +96,21 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256) -> None
     from crossjem_pl.text import ShortTextTokenizer
     from crossjem_pl.text.token_store import TokenStore
 
+    own = None
+    if states:
+        from crossjem_pl.rankers.folder import load_ranker
+        from crossjem_pl.rankers.neural import NeuralRanker
+
+        ranker = load_ranker(model).eval()
+        own = ranker.store_states() if isinstance(ranker, NeuralRanker) else None
+        if own is None or not isinstance(ranker, NeuralRanker):
+            raise ValueError(
+                f"--states: {model} holds a {ranker.name} ranker, which has no states of items; `ahead` has"
+            )
+        max_tokens = ranker.max_item_tokens
     tokenizer = ShortTextTokenizer(load_tokenizer(model, cls_and_sep=False), cache_size=0)
     pairs = track(_items(items), description="tokenising", total=None)
-    store = TokenStore.build(out, pairs, tokenizer, max_tokens)
+    store = TokenStore.build(out, pairs, tokenizer, max_tokens, own)
     repeated = f", {store.repeated:,} repeats left out" if store.repeated else ""
     print(
         f"Wrote {len(store):,} items to {out}: {store.truncated:,} longer than {max_tokens} tokens{repeated}"

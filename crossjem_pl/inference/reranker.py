@@ -129,6 +129,7 @@ class Reranker:
             if stored is not None:
                 self.configure(stored)
         self._store: TokenStore | None = None
+        self._reads_states = False
         self.store = store
 
     @classmethod
@@ -250,7 +251,7 @@ class Reranker:
 
         Raises:
             ValueError: when a store is set that was built with another tokenizer or a lower limit than the
-                ranker's, or the ranker does not score from plain token ids.
+                ranker's, or holds states of another model, or the ranker does not score from plain token ids.
         """
         return self._store
 
@@ -265,6 +266,10 @@ class Reranker:
                 )
             store.check_tokenizer(ranker.tokenizer)
             store.check_limit(ranker.max_item_tokens)
+            states = ranker.store_states() if store.has_states else None
+            if states is not None:
+                store.check_model(states.model, ranker.max_item_tokens)
+            self._reads_states = states is not None
         self._store = store
 
     def rank(
@@ -448,10 +453,13 @@ class Reranker:
             )
         try:
             tokens = self._store.rows(items)
+            states = self._store.states(items) if self._reads_states else None
         except ValueError as error:
             raise ValueError(f"list {query_id!r}, field 'items': {error}") from None
         names = tuple(items)
-        return TokenizedList(query_id=query_id, query=query, item_ids=names, items=names, tokens=tokens)
+        return TokenizedList(
+            query_id=query_id, query=query, item_ids=names, items=names, tokens=tokens, states=states
+        )
 
     def _lowest(self, min_score: float | Literal["stored"] | None) -> float:
         if min_score is None:

@@ -13,7 +13,7 @@ from transformers import PretrainedConfig
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, load_tokenizer
-from crossjem_pl.text import Encoded, Ragged, ShortTextTokenizer, TokenizedList
+from crossjem_pl.text import Encoded, ItemStates, Ragged, ShortTextTokenizer, TokenizedList
 
 __all__ = ["HIDDEN", "NeuralRanker", "RankerOptions", "Side", "attend", "check_positions", "linear_float32"]
 
@@ -68,6 +68,10 @@ class NeuralRanker(Ranker):
     def reads_token_ids(cls) -> bool:
         """Whether items may come as token ids (`TokenizedList`): not if the ranker tokenises in its own way."""
         return cls.tokenize is NeuralRanker.tokenize
+
+    def store_states(self) -> ItemStates | None:
+        """What a token store keeps for this ranker beside the items' token ids; None for nothing."""
+        return None
 
     @property
     def encoder_config(self) -> PretrainedConfig:

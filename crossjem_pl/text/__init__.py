@@ -10,13 +10,15 @@ from crossjem_pl.text.passes import (
     token_union,
 )
 from crossjem_pl.text.ragged import Ragged
-from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer, TokenizedList
+from crossjem_pl.text.tokens import Encoded, ItemStates, ShortTextTokenizer, StateRows, TokenizedList
 
 __all__ = [
     "Encoded",
+    "ItemStates",
     "PassOrder",
     "Ragged",
     "ShortTextTokenizer",
+    "StateRows",
     "TokenUnion",
     "TokenizedList",
     "distinct_rows",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossjem_pl.hashing import content_sha256, text_keys
 from crossjem_pl.text.ragged import Ints, Ragged
-from crossjem_pl.text.tokens import Encoded, ShortTextTokenizer
+from crossjem_pl.text.tokens import Encoded, ItemStates, ShortTextTokenizer, StateRows
 
 __all__ = ["TokenStore", "tokenizer_fingerprint"]
 
@@ -25,11 +25,11 @@ _DESCRIPTION = "store.json"
 _BLOCK = 8192
 _UNCUT = 2**62
 _PAGE = 1 << 16
-_FILES = ("hashes.bin", "offsets.bin", "tokens.bin")
+_FILES = ("hashes.bin", "offsets.bin", "tokens.bin", "states.bin")
 
 
 class TokenStore:
-    """A folder of token ids by item id.
+    """A folder of token ids by item id, and of states of their tokens where a model has any without the query.
 
     An item is found by a 64-bit hash of its id in a sorted table; two ids of the same hash cannot be in one
     store (`build` says so). An id that is not in the store is taken for one that is with probability
@@ -37,7 +37,8 @@ class TokenStore:
     first read.
 
     Files: `hashes.bin` uint64 [items], ascending; `offsets.bin` int64 [items + 1]; `tokens.bin` uint16 or
-    uint32; `checksums.bin` uint32, the CRC-32 of every 64 KiB of these three, one file after the other;
+    uint32; `states.bin` float16 [tokens + 2 items, width], if there are any; `checksums.bin` uint32, the CRC-32 of
+    every 64 KiB of these, one file after the other;
     `store.json` with a SHA-256 of itself and the checksums. All little-endian.
 
     Attributes:
@@ -50,12 +51,14 @@ class TokenStore:
         self.folder, self._tokenizer, self._items = folder, about["tokenizer"], about["items"]
         self.max_tokens, self.truncated = about["max_tokens"], about["truncated"]
         self.repeated = about["repeated"]
-        sizes = (("<u8", self._items), ("<i8", self._items + 1), (about["dtype"], about["tokens"]))
+        self._model, self._width = about["model"], about["width"]
+        sizes = [("<u8", self._items), ("<i8", self._items + 1), (about["dtype"], about["tokens"])]
+        sizes.append(("<f2", (about["tokens"] + 2 * self._items) * self._width))
         arrays = []
-        for name, (dtype, count) in zip(_FILES, sizes, strict=True):
+        for name, (dtype, count) in list(zip(_FILES, sizes, strict=True))[: 3 + self.has_states]:
             arrays.append(_Array(folder / name, np.dtype(dtype), count, checksums))
             checksums = checksums[arrays[-1].pages :]
-        self._hashes, self._offsets, self._tokens = arrays
+        self._hashes, self._offsets, self._tokens, *self._states = arrays
 
     def __len__(self) -> int:
         return self._items
@@ -73,6 +76,7 @@ class TokenStore:
         items: Iterable[tuple[str, str]],
         tokenizer: ShortTextTokenizer,
         max_tokens: int = 256,
+        states: ItemStates | None = None,
     ) -> TokenStore:
         """Writes a store; the folder appears when it is complete.
 
@@ -85,6 +89,7 @@ class TokenStore:
             tokenizer: what makes the tokens; its cache stays as it is.
             max_tokens: longer items keep so many, and are counted. Rankers cut further by themselves, so it
                 should be the largest `max_item_tokens` that the store will serve.
+            states: what a model makes of the items; 2 bytes for each number, width of them for each token.
 
         Raises:
             ValueError: if there are no items, the folder holds something, an id or text is blank or no text,
@@ -100,7 +105,7 @@ class TokenStore:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
             done = Path(scratch) / "store"
             done.mkdir()
-            _write(items, done, ShortTextTokenizer(tokenizer.hf, cache_size=0), max_tokens)
+            _write(items, done, ShortTextTokenizer(tokenizer.hf, cache_size=0), max_tokens, states)
             done.replace(folder)
         return cls.open(folder)
 
@@ -136,22 +141,51 @@ class TokenStore:
                 f"items, but {max_tokens} are wanted; build it again with --max-tokens {max_tokens}"
             )
 
+    @property
+    def has_states(self) -> bool:
+        """Whether the states of a model are in it."""
+        return bool(self._model)
+
+    def check_model(self, model: str, max_tokens: int) -> None:
+        """Raises a ValueError if the store has states of other weights, or of items cut to another limit."""
+        if self.has_states and (self._model, self.max_tokens) != (model, max_tokens):
+            raise ValueError(
+                f"{self.folder} holds the states of a model with other weights or another limit of items; build it "
+                "again with: crossjem tokens ITEMS --model MODEL --states --out FOLDER"
+            )
+
+    def states(self, item_ids: Sequence[str]) -> StateRows:
+        """The states of the items' tokens, cut to `max_tokens`, and of two more, [CLS] and [SEP].
+
+        Raises:
+            ValueError: for an id that is not in the store, naming it.
+        """
+        place = self._place(item_ids)
+        starts = self._offsets.take(place)
+        lengths = np.minimum(self._offsets.take(place + 1) - starts, self.max_tokens) + 2
+        index = _ranges(starts + 2 * place, lengths)
+        flat = (index[:, None] * self._width + np.arange(self._width)).ravel()
+        return StateRows(self._states[0].take(flat).reshape(-1, self._width), lengths)
+
     def rows(self, item_ids: Sequence[str]) -> Ragged:
         """Token ids of the items, one row each; of cut items `max_tokens` + 1, so that a limit counts them.
 
         Raises:
             ValueError: for an id that is not in the store, naming it.
         """
+        place = self._place(item_ids)
+        starts = self._offsets.take(place)
+        lengths = self._offsets.take(place + 1) - starts
+        return Ragged(self._tokens.take(_ranges(starts, lengths)).astype(np.int64), lengths)
+
+    def _place(self, item_ids: Sequence[str]) -> Ints:
+        """The row of each id; a ValueError that names one without."""
         place, found = self._find(item_ids)
         if not found.all():
             unknown = np.flatnonzero(~found)
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
             raise ValueError(f"{self.folder} has no item {item_ids[unknown[0]]!r}{more}")
-        starts = self._offsets.take(place)
-        lengths = self._offsets.take(place + 1) - starts
-        skip = starts - (np.cumsum(lengths) - lengths)
-        index = np.arange(int(lengths.sum())) + np.repeat(skip, lengths)
-        return Ragged(self._tokens.take(index).astype(np.int64), lengths)
+        return place
 
     def encode(self, item_ids: Sequence[str], max_tokens: int) -> Encoded:
         """Token ids of the items cut to `max_tokens`, as `ShortTextTokenizer.encode` gives them for the texts.
@@ -203,6 +237,11 @@ class _Array:
         return self.values[index]
 
 
+def _ranges(starts: Ints, lengths: Ints) -> Ints:
+    """The numbers from each start on, so many as the length says, one range after the other."""
+    return np.arange(int(lengths.sum())) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+
+
 def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:
     """SHA-256 of all that decides the token ids of a text: normalisation, splitting, model and added tokens."""
     whole = json.loads(tokenizer.hf.backend_tokenizer.to_str())
@@ -213,7 +252,11 @@ def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:
 
 
 def _write(
-    items: Iterable[tuple[str, str]], folder: Path, tokenizer: ShortTextTokenizer, max_tokens: int
+    items: Iterable[tuple[str, str]],
+    folder: Path,
+    tokenizer: ShortTextTokenizer,
+    max_tokens: int,
+    states: ItemStates | None,
 ) -> None:
     """Writes the files of a store; scratch files go beside the folder."""
     import duckdb
@@ -242,6 +285,7 @@ def _write(
             (folder / _FILES[0]).open("wb") as hashes,
             (folder / _FILES[1]).open("wb") as offsets,
             (folder / _FILES[2]).open("wb") as values,
+            (folder / _FILES[3]).open("wb") as of_items,
         ):
             offsets.write(np.zeros(1, dtype="<i8").tobytes())
             while sorted_rows := found.fetchmany(_BLOCK):
@@ -258,9 +302,16 @@ def _write(
                 offsets.write((offset + np.cumsum(lengths)).astype("<i8").tobytes())
                 offset += int(lengths.sum())
                 count += len(kept)
+                if states is not None and kept:
+                    rows = Ragged(
+                        np.frombuffer(b"".join(row[2] for row in kept), dtype).astype(np.int64), lengths
+                    )
+                    of_items.write(_padded_states(states, rows, max_tokens).tobytes())
                 truncated += int(np.count_nonzero(lengths > max_tokens))
     if not count:
         raise ValueError("there are no items to store")
+    if states is None:
+        (folder / _FILES[3]).unlink()
     about = {
         "format": _FORMAT,
         "tokenizer": tokenizer_fingerprint(tokenizer),
@@ -270,11 +321,22 @@ def _write(
         "truncated": truncated,
         "repeated": before - count,
         "tokens": offset,
+        "model": "" if states is None else states.model,
+        "width": 0 if states is None else states.width,
     }
-    checksums = b"".join(_checksums(folder / name) for name in _FILES)
+    checksums = b"".join(_checksums(folder / name) for name in _FILES[: 3 + (states is not None)])
     (folder / "checksums.bin").write_bytes(checksums)
     text = json.dumps({**about, "sha256": _digest(about, checksums)}, indent=2)
     (folder / _DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+
+
+def _padded_states(states: ItemStates, rows: Ragged, max_tokens: int) -> NDArray[np.float16]:
+    """The states of items cut to `max_tokens`; with a row of 0 for the token more that the store keeps of a cut one."""
+    own, _ = rows.cut(max_tokens)
+    whole = Ragged(np.arange(int(rows.lengths.sum()) + 2 * len(rows.lengths)), rows.lengths + 2)
+    out = np.zeros((len(whole.values), states.width), dtype="<f2")
+    out[whole.position_of < own.lengths[whole.row_of] + 2] = states.of(own)
+    return out
 
 
 def _checksums(path: Path) -> bytes:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.text.ragged import Ints, Ragged
 
-__all__ = ["Encoded", "ShortTextTokenizer", "TokenizedList"]
+__all__ = ["Encoded", "ItemStates", "ShortTextTokenizer", "StateRows", "TokenizedList"]
 
 
 _LOCK = Lock()
@@ -101,18 +102,51 @@ class ShortTextTokenizer:
             rows[i] = rows[i][~inside] if unknown is None else np.where(inside, unknown, rows[i])
 
 
+class StateRows(NamedTuple):
+    """States of items' tokens that a model has made ahead.
+
+    Args:
+        values: float16 [states, width], one item after the other.
+        lengths: int64 [items], how many each item has.
+    """
+
+    values: NDArray[np.float16]
+    lengths: Ints
+
+    def take(self, items: Ints) -> StateRows:
+        """The items with these numbers, in this order."""
+        index = Ragged(np.arange(len(self.values)), self.lengths).take(items)
+        return StateRows(self.values[index.values], index.lengths)
+
+
+class ItemStates(NamedTuple):
+    """What a model makes of items without a query, and stores ahead.
+
+    Args:
+        of: the states float16 [tokens and two more of each item, width] of items, from rows of token ids.
+        model: a hash of the weights that they depend on.
+        width: numbers of a state.
+    """
+
+    of: Callable[[Ragged], NDArray[np.float16]]
+    model: str
+    width: int
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TokenizedList(RankingList):
     """A list that is scored from `tokens`; its `items` are never tokenised and may be the item ids.
 
     Args:
         tokens: token ids of the items without special tokens, one row each, not yet cut to a ranker's limit.
+        states: what the store has of them from a model beside, see `TokenStore.states`; None for nothing.
 
     Raises:
         ValueError: as for `RankingList`, and if there are not as many rows as items.
     """
 
     tokens: Ragged
+    states: StateRows | None = None
 
     def __post_init__(self) -> None:
         RankingList.__post_init__(self)
@@ -124,11 +158,13 @@ class TokenizedList(RankingList):
         bare = RankingList(
             self.query_id, self.query, self.item_ids, self.items, self.labels, self.scores
         ).select(positions)
+        chosen = np.asarray(positions, dtype=np.int64)
         return replace(
             self,
             item_ids=bare.item_ids,
             items=bare.items,
             labels=bare.labels,
             scores=bare.scores,
-            tokens=self.tokens.take(np.asarray(positions, dtype=np.int64)),
+            tokens=self.tokens.take(chosen),
+            states=None if self.states is None else self.states.take(chosen),
         )

@@ -11,9 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from crossjem_pl.cli import main
+from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import Ahead, MatchHead
+from crossjem_pl.rankers import Ahead, MatchHead, MonoBERT
 from crossjem_pl.rankers.crossjem import ahead
+from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.text import TokenizedList
+from crossjem_pl.text.token_store import TokenStore
 from tests import tiny_models
 from tests.rankers import encoder_families
 from tests.rankers.literal import Joint, match_scores, random_lists
@@ -120,3 +125,49 @@ def test_mistakes_are_named(tiny_bert: str, tmp_path: Path) -> None:
         ValueError, match="encoding items in groups needs an encoder whose layers see the whole"
     ):
         Ahead(encoder_families.write(tmp_path / "modern", "modernbert"), upper_layers=1)
+
+
+def test_items_by_id_take_their_states_from_the_store(tiny_bert: str, tmp_path: Path) -> None:
+    ranker, one = build(tiny_bert, upper_layers=1), random_lists(1, seed=4, most_items=40)[0]
+    texts = dict.fromkeys(one.items)
+    items = {f"id-{i}": text for i, text in enumerate([*texts, "red shoe boots car dog cat book lamp"])}
+    save_ranker(ranker, tmp_path / "model")
+    (tmp_path / "items.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in items.items()))
+    command = ["tokens", str(tmp_path / "items.tsv"), "--model", str(tmp_path / "model"), "--states"]
+    assert main([*command, "--out", str(tmp_path / "store")]) == 0
+    by_text, by_id = Reranker(tmp_path / "model", "cpu"), Reranker(tmp_path / "model", "cpu")
+    by_id.store = TokenStore.open(tmp_path / "store")
+    read: list[int] = []
+    hook = by_id.ranker.get_submodule("encoder").register_forward_hook(
+        lambda *call: read.append(len(call[2][0]))
+    )
+    for names in (list(items), [*items][::-2]):
+        expected = by_text.rank(one.query, [items[name] for name in names])
+        found = by_id.rank(one.query, names)
+        assert [row.index for row in found] == [row.index for row in expected]
+        gaps = [abs(a.score - b.score) for a, b in zip(found, expected, strict=True)]
+        assert 0 < max(gaps) < 0.02, "float16 states"
+    assert len(read) == 2, "the lower layers read the queries alone"
+    hook.remove()
+    lists = [by_id._list("q", one.query, names) for names in (list(items)[:7], list(items)[3:])]
+    assert isinstance(lists[1], TokenizedList)
+    together = by_id.score(lists)
+    torch.testing.assert_close(together[1], by_id.score(lists[1:])[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        by_id.score([lists[1].select([4, 0])])[0], together[1][[4, 0]], rtol=1e-4, atol=1e-4
+    )
+    other = Reranker(build(tiny_bert, upper_layers=1, query_bias=0.0), "cpu")
+    with torch.no_grad():
+        next(other.ranker.parameters()).add_(1.0)
+    with pytest.raises(ValueError, match="states of a model with other weights or another limit"):
+        other.store = by_id.store
+
+
+def test_a_model_without_states_is_told(
+    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_ranker(MonoBERT(tiny_bert, **LIMITS), tmp_path / "model")
+    (tmp_path / "items.tsv").write_text("a\tred\n")
+    command = ["tokens", str(tmp_path / "items.tsv"), "--model", str(tmp_path / "model"), "--states"]
+    assert main([*command, "--out", str(tmp_path / "store")]) == 2
+    assert "holds a monobert ranker, which has no states of items" in capsys.readouterr().err

@@ -8,8 +8,11 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, item_places, register, tensors
 from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, check_attention
@@ -25,11 +28,16 @@ from crossjem_pl.rankers.crossjem.heads import (
 from crossjem_pl.rankers.encoders import encode_tokens, load_encoder
 from crossjem_pl.rankers.neural import HIDDEN, RankerOptions, check_positions
 from crossjem_pl.rankers.pairwise.pairs import joined
-from crossjem_pl.text import Ragged, distinct_rows
+from crossjem_pl.text import ItemStates, Ragged, StateRows, TokenizedList, distinct_rows
 from crossjem_pl.text.ragged import Ints
 
 __all__ = ["Ahead"]
 
+_WITH_STATES = (
+    *("query_ids", "context_mask", "word_mask", "group_item", "group_pass", "item_pass"),
+    *("item_mask", "item_rows", "item_positions", "item_states", "group_token"),
+)
+_GROUPS_PER_PASS = 256
 _TOKENS_PER_RUN = 1 << 14
 """Lists go through the encoder together up to about so many tokens of their items."""
 
@@ -104,15 +112,24 @@ class Ahead(HeadRanker):
         counts = np.bincount(list_of_item[first])
         begin = np.cumsum(counts) - counts
         tokens = np.cumsum(np.add.reduceat(rows.lengths, begin))
+        states = _states(lists)
+        if states is not None:
+            states = states.take(first)
+            if (states.lengths != rows.lengths).any():
+                raise ValueError(
+                    "states of items that were cut to another limit; build the token store again"
+                )
         runs, offset = [], np.zeros(len(lists), dtype=np.int64)  # of the outputs of each list
         before = 0
         starts = np.flatnonzero(np.diff(tokens // _TOKENS_PER_RUN, prepend=-1)).tolist()
         for a, b in pairwise([*starts, len(lists)]):
-            end = begin[b - 1] + counts[b - 1]
-            made = self._tensors(
-                query_rows.slice(a, b), rows.slice(begin[a], end), np.repeat(np.arange(b - a), counts[a:b])
-            )
-            runs.append(tensors({name: made[name] for name in self.run_axes}))
+            own = rows.slice(begin[a], begin[b - 1] + counts[b - 1])
+            made = self._tensors(query_rows.slice(a, b), own, np.repeat(np.arange(b - a), counts[a:b]))
+            if states is not None:
+                start = rows.starts[begin[a]]
+                made["item_states"] = states.values[start : start + len(own.values)]
+            names = self.run_axes if states is None else [name for name in _WITH_STATES if name in made]
+            runs.append(tensors({name: made[name] for name in names}))
             offset[a:b] = before - begin[a]
             before += len(made["item_pass"])
         outputs = offset[list_of_item] + member
@@ -128,7 +145,7 @@ class Ahead(HeadRanker):
         groups, own = group_items(
             rows, list_of_row, len(queries.lengths), np.arange(len(rows.values)), steps.groups
         )
-        index, inside = groups.pop("group_token"), groups["group_item"] >= 0
+        index, inside = groups["group_token"], groups["group_item"] >= 0
         words = (rows.position_of > 0) & (rows.position_of < rows.lengths[rows.row_of] - 1)
         places = Ragged(own.values[words] + query_ids.size, rows.lengths - 2)
         return {
@@ -141,6 +158,32 @@ class Ahead(HeadRanker):
             "item_pass": padded(list_of_row, steps.items, 0),
             **token_tables(places, rows.position_of[words] - 1, len(padded(list_of_row, steps.items, 0))),
         }
+
+    @torch.no_grad()
+    def item_states(self, tokens: Ragged) -> NDArray[np.float16]:
+        """What the lower layers make of `[CLS] item [SEP]`, float16 [states, width], one item after the other.
+
+        Args:
+            tokens: token ids of the items, at most `max_item_tokens` each.
+        """
+        rows = joined([self.tokenizer.hf.cls_token_id], tokens, [self.tokenizer.hf.sep_token_id])
+        one = np.zeros(len(rows.lengths), dtype=np.int64)
+        groups, own = group_items(rows, one, 1, np.arange(len(rows.values)), 1)
+        inside, device = groups["group_item"] >= 0, next(self.parameters()).device
+        ids = np.where(inside, rows.values[groups["group_token"]], self.tokenizer.hf.pad_token_id or 0)
+        positions = np.where(inside, rows.position_of[groups["group_token"]], 0)
+        whole = (torch.from_numpy(each).to(device) for each in (ids, positions, groups["group_item"]))
+        parts = zip(*(each.split(_GROUPS_PER_PASS) for each in whole), strict=True)
+        states = torch.cat([self._lower(*part).half().flatten(0, 1) for part in parts])
+        return states[torch.from_numpy(own.values).to(device)].cpu().numpy()
+
+    def store_states(self) -> ItemStates:
+        return ItemStates(self.item_states, weights_sha256(self), int(self.encoder_config.hidden_size))
+
+    def _lower(self, input_ids: Tensor, position_ids: Tensor, group_item: Tensor) -> Tensor:
+        """States [G, W, width] of items in groups, each of which sees itself alone."""
+        alone = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN).unsqueeze(1)
+        return encode_tokens(self.encoder, input_ids, alone, position_ids=position_ids)
 
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
@@ -159,28 +202,39 @@ class Ahead(HeadRanker):
             ("items", "item_tokens"),
         )
         axes: dict[str, tuple[str, ...]] = dict.fromkeys(("query_ids", "context_mask", "word_mask"), context)
-        axes |= dict.fromkeys(("input_ids", "position_ids", "group_item"), groups)
-        axes |= {"group_pass": ("groups",), "item_pass": ("items",)}
-        return axes | dict.fromkeys(("item_mask", "item_rows", "item_positions"), items)
+        axes |= {"group_item": groups, "group_pass": ("groups",), "item_pass": ("items",)}
+        axes |= dict.fromkeys(("item_mask", "item_rows", "item_positions"), items)
+        return axes | dict.fromkeys(("input_ids", "position_ids"), groups)
 
     def score_run(
         self,
         query_ids: Tensor,
         context_mask: Tensor,
         word_mask: Tensor,
-        input_ids: Tensor,
-        position_ids: Tensor,
         group_item: Tensor,
         group_pass: Tensor,
         item_pass: Tensor,
         item_mask: Tensor,
         item_rows: Tensor,
         item_positions: Tensor,
+        input_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        item_states: Tensor | None = None,
+        group_token: Tensor | None = None,
     ) -> Tensor:
-        """Scores of distinct items, float32 [R], from the tensors of `run_axes`."""
+        """Scores of distinct items, float32 [R], from the tensors of `run_axes`.
+
+        Instead of input_ids and position_ids, items whose states are known have item_states, float16 [n, width], and
+        group_token, int64 [G, W], which of these each token of a group is.
+        """
         query = encode_tokens(self.encoder, query_ids, context_mask.long())
-        alone = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN).unsqueeze(1)
-        items = encode_tokens(self.encoder, input_ids, alone, position_ids=position_ids)
+        if item_states is not None:
+            assert group_token is not None
+            items = F.embedding(group_token, item_states.to(query.dtype))
+        else:
+            assert input_ids is not None
+            assert position_ids is not None
+            items = self._lower(input_ids, position_ids, group_item)
         states = torch.cat([query.flatten(0, 1), items.flatten(0, 1)])
         if self.upper is not None:
             number = torch.arange(len(states), device=states.device)
@@ -193,3 +247,13 @@ class Ahead(HeadRanker):
         tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *of_items)
         with full_precision(states.device):
             return self.head(tokens).float()
+
+
+def _states(lists: Sequence[RankingList]) -> StateRows | None:
+    """The states of all items, list after list; None unless all lists have some."""
+    found = [one.states for one in lists if isinstance(one, TokenizedList) and one.states is not None]
+    if len(found) < len(lists):
+        return None
+    if len(found) == 1:
+        return found[0]
+    return StateRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
