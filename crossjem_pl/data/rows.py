@@ -18,22 +18,23 @@ from crossjem_pl.files import ending, existing, read_lines
 from crossjem_pl.lists import as_identifier, as_number, as_text, shown
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
 __all__ = [
     "ROW_ENDINGS",
     "Row",
     "column_names",
+    "column_names_of",
     "listed",
     "open_parquet",
-    "parquet_columns",
     "parse_number",
     "read_rows",
 ]
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
 TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-ROW_ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
+ROW_ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet", ".arrow")
 PARQUET_BATCH = 256
 
 T = TypeVar("T")
@@ -152,7 +153,10 @@ def column_names(path: Path) -> list[str]:
     first = shard_files(path)[0]
     if ending(first) == ".parquet":
         with open_parquet(first) as file:
-            return parquet_columns(first, file)
+            return column_names_of(first, file.schema_arrow.names)
+    if ending(first) == ".arrow":
+        with _open_arrow(first) as (names, _):
+            return names
     return list(next(_read_file(first, None)).columns)
 
 
@@ -164,7 +168,7 @@ def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Ro
 
     Args:
         path: .jsonl, .ndjson or .json (lines or one array), .csv or .tsv with a header line, each also with .gz;
-            .parquet; or a folder of .parquet, .jsonl or .jsonl.gz shards.
+            .parquet or .arrow; or a folder of .parquet, .arrow, .jsonl or .jsonl.gz shards.
         columns: the Parquet columns to read (those that are absent are passed over); None reads all.
 
     Raises:
@@ -201,9 +205,32 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
         raise ValueError(f"{path}: unreadable Parquet data ({' '.join(str(error).split())})") from None
 
 
-def parquet_columns(path: Path, file: ParquetFile) -> list[str]:
+@contextmanager
+def _open_arrow(path: Path) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+    """The columns and the batches of Arrow's IPC stream (what `datasets` saves) or file (Feather).
+
+    Raises:
+        ValueError: names the file, for what Arrow cannot read, here and inside the block.
+    """
+    import pyarrow as pa
+
+    existing(path)
+    try:
+        with pa.OSFile(str(path)) as raw:
+            try:
+                reader = pa.ipc.open_stream(raw)
+                batches: Iterator[pa.RecordBatch] = iter(reader)
+            except pa.ArrowInvalid:
+                raw.seek(0)
+                reader = pa.ipc.open_file(raw)
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            yield column_names_of(path, reader.schema.names), batches
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: unreadable Arrow data ({shown(str(error))})") from None
+
+
+def column_names_of(path: Path, names: list[str]) -> list[str]:
     """The names of the columns; raises a ValueError that names the file if two columns have one name."""
-    names: list[str] = file.schema_arrow.names
     if len(set(names)) != len(names):
         raise ValueError(f"{path}: two columns have the same name ({listed(names)})")
     return names
@@ -215,8 +242,8 @@ def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
     if kind not in ROW_ENDINGS:
         known = ", ".join(ROW_ENDINGS)
         raise ValueError(f"{path}: cannot tell the kind of file from its ending; understood: {known}")
-    if kind == ".parquet":
-        rows = _read_parquet(path, columns)
+    if kind in (".parquet", ".arrow"):
+        rows = _read_columns(path, columns)
     else:
         rows = _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
     empty = True
@@ -302,12 +329,31 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path}, line {number}: malformed CSV ({error})") from None
 
 
-def _read_parquet(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
-    number = 0
-    with open_parquet(path) as file:
-        names = parquet_columns(path, file)
-        wanted = [name for name in names if columns is None or name in columns]
-        for batch in file.iter_batches(PARQUET_BATCH, columns=wanted):
+def _read_columns(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
+    """The rows of Parquet or Arrow data, a few decoded at a time."""
+
+    def rows(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+        number = 0
+        for batch in batches:
             for values in batch.to_pylist():
                 number += 1
                 yield Row(path, "row", number, values, names)
+
+    def chosen(names: list[str]) -> list[str]:
+        return [name for name in names if columns is None or name in columns]
+
+    if ending(path) == ".parquet":
+        with open_parquet(path) as file:
+            names = column_names_of(path, file.schema_arrow.names)
+            yield from rows(names, file.iter_batches(PARQUET_BATCH, columns=chosen(names)))
+        return
+    with _open_arrow(path) as (names, batches):
+        yield from rows(names, _slices(batches, chosen(names)))
+
+
+def _slices(batches: Iterator[pa.RecordBatch], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of Arrow's batches, a few rows at a time; damaged offsets are found before they are used."""
+    for batch in batches:
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, PARQUET_BATCH):
+            yield batch.slice(start, PARQUET_BATCH).select(columns)

@@ -25,15 +25,15 @@ FIELDS = ("query_id", "query", "item_ids", "items", "labels", "scores")
 
 ROW_GROUP = 256
 GROUP_ITEMS = 100_000
-_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
+_ENDINGS = (".parquet", ".arrow", ".jsonl", ".jsonl.gz")
 _FORMAT = "crossjem_pl shards"
 
 
 def shard_files(path: Path) -> list[Path]:
     """The files of a source: the file itself, or the shards of a folder in sorted order.
 
-    Shards end in .parquet, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a read-me)
-    are no shards.
+    Shards end in .parquet, .arrow, .jsonl or .jsonl.gz; names that start with a dot and other endings (a manifest, a
+    read-me) are no shards.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -54,8 +54,11 @@ def shard_files(path: Path) -> list[Path]:
     for file in files:
         if not file.exists():
             raise FileNotFoundError(f"{file}: the link leads nowhere ({file.readlink()})")
-    if len({ending(file) == ".parquet" for file in files}) > 1:
-        raise ValueError(f"{path}: the folder has Parquet and JSONL shards; one source is of one kind")
+    if len({ending(file).removesuffix(".gz") for file in files}) > 1:
+        kinds = ", ".join(sorted({ending(file) for file in files}))
+        raise ValueError(
+            f"{path}: the folder has shards of several kinds ({kinds}); one source is of one kind"
+        )
     return files
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from crossjem_pl.data.batches import BatchLoader
 from crossjem_pl.data.formats import ListReader
-from crossjem_pl.data.rows import Row, listed, open_parquet, parquet_columns
+from crossjem_pl.data.rows import Row, column_names_of, listed, open_parquet
 from crossjem_pl.data.shards import FIELDS, Manifest, shard_files
 from crossjem_pl.files import ending
 from crossjem_pl.lists import RankingList
@@ -165,7 +165,7 @@ class ShardIndex:
                 f"crossjem convert {self.path} FOLDER --shard-size 10000"
             )
         with open_parquet(path) as file:
-            names = parquet_columns(path, file)
+            names = column_names_of(path, file.schema_arrow.names)
             numbers = (
                 n
                 for n, standard in zip(self._numbers, FIELDS[4:], strict=True)

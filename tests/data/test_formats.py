@@ -37,7 +37,7 @@ LISTS = [
     RankingList("q3", "green", ("d",), ("green hat",)),
 ]
 ROW = {"query_id": "q1", "query": "red", "item_ids": ["a", "b"], "items": ["x", "y"], "labels": [1, 0]}
-KINDS = [".jsonl", ".jsonl.gz", ".ndjson", ".json", ".json.gz", ".parquet"]
+KINDS = [".jsonl", ".jsonl.gz", ".ndjson", ".json", ".json.gz", ".parquet", ".arrow", "-file.arrow"]
 TABLES = [".csv", ".csv.gz", ".tsv"]
 
 
@@ -51,6 +51,11 @@ def as_kind(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     path = folder / f"data{kind}"
     if kind == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
+        return path
+    if kind.endswith(".arrow"):  # as datasets saves them, or as Feather
+        table = pa.Table.from_pylist(rows)
+        with (pa.ipc.new_file if "file" in kind else pa.ipc.new_stream)(path, table.schema) as sink:
+            sink.write_table(table)
         return path
     if kind in TABLES:
         out = io.StringIO()
@@ -280,10 +285,10 @@ def test_a_folder_of_shards_is_one_source_in_sorted_order(tmp_path: Path) -> Non
         write_lists([LISTS[0]], folder / f"c.{kind}")
         with pytest.raises(ValueError, match=rf"c\.{kind}, \w+ 1, field 'query_id'.*a\.{kind}.* 1$"):
             list(read_lists(folder))
-    with pytest.raises(ValueError, match=r"no shards \(\*\.parquet, \*\.jsonl, \*\.jsonl\.gz\)"):
+    with pytest.raises(ValueError, match=r"no shards \(\*\.parquet, \*\.arrow, \*\.jsonl, \*\.jsonl\.gz\)"):
         read_lists(tmp_path)
     write_lists(LISTS, tmp_path / "jsonl" / "x.parquet")
-    with pytest.raises(ValueError, match="Parquet and JSONL shards"):
+    with pytest.raises(ValueError, match=r"shards of several kinds \(\.jsonl, \.jsonl\.gz, \.parquet\)"):
         read_lists(tmp_path / "jsonl")
 
 

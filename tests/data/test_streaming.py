@@ -77,7 +77,7 @@ def test_the_shuffle_mixes_row_groups_and_moves_them_anywhere() -> None:
     starts = np.arange(400) * 16
     orders = []
     for epoch in range(2):
-        order = EpochOrder(rows, 0, epoch, 0, 1, buffer=256, shuffle=True)
+        order = EpochOrder(rows, 0, epoch, 0, 1, buffer=512, shuffle=True)
         stored = np.concatenate([starts[s.group] + np.arange(s.start, s.stop) for s in order.segments(0)])
         seen = np.concatenate([stored[w * 512 :][order.permutation(w)] for w in range(order.windows)])
         assert sorted(seen.tolist()) == list(range(6400))

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 
 from crossjem_pl.data.formats import read_lists, write_lists
-from crossjem_pl.data.shards import write_shards
+from crossjem_pl.data.shards import record, write_shards
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
 from crossjem_pl.data.trec import read_qrels, read_run, write_qrels, write_run
@@ -127,6 +128,12 @@ def rows(name: str, sealed: bool = False) -> Kind:
     )
 
 
+def write_arrow(folder: Path, _: Path) -> None:
+    table = pa.Table.from_pylist([record(one) for one in LISTS])
+    with pa.ipc.new_stream(folder / "lists.arrow", table.schema) as sink:
+        sink.write_table(table)
+
+
 def write_csv(folder: Path, _: Path) -> None:
     pairs = [f"{one.query},{item},{i % 2}\n" for one in LISTS for i, item in enumerate(one.items)]
     (folder / "lists.csv").write_text("query,item,label\n" + "".join(pairs))
@@ -183,6 +190,7 @@ KINDS: dict[str, Kind] = {
     "jsonl": rows("lists.jsonl"),
     "jsonl.gz": rows("lists.jsonl.gz", sealed=True),
     "parquet": rows("lists.parquet", sealed=True),
+    "arrow": Kind(write_arrow, lambda folder: list(read_lists(folder / "lists.arrow"))),
     "csv": Kind(write_csv, lambda folder: list(read_lists(folder / "lists.csv"))),
     "shards": Kind(
         lambda folder, _: write_shards(LISTS, folder, 3),
