@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +36,27 @@ def tiny_bert(tiny_models_folder: Path) -> str:
 def lists() -> list[RankingList]:
     """Eight lists of unequal length with labels and teacher scores."""
     return example_lists(8, seed=0)
+
+
+@pytest.fixture(scope="session")
+def traced_once() -> Iterator[None]:
+    """Keeps the graphs of the rankers that were exported before: tracing takes seconds."""
+    from crossjem_pl.hashing import weights_sha256
+    from crossjem_pl.inference.export import write
+
+    kept: dict[str, bytes] = {}
+    trace = write._write_graph
+
+    def cached(ranker: Any, path: Path) -> None:
+        key = weights_sha256(ranker) + json.dumps(ranker.init_args)
+        if key not in kept:
+            trace(ranker, path)
+            kept[key] = path.read_bytes()
+        path.write_bytes(kept[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "_write_graph", cached)
+        yield
 
 
 def example_lists(count: int, seed: int = 0, most_items: int = 9) -> list[RankingList]:

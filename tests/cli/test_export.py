@@ -17,6 +17,8 @@ from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import write_threshold
 from tests.conftest import example_lists
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 @pytest.fixture(scope="module")
 def model(tiny_bert: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
