@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from crossjem_pl.evaluation import metrics
 from crossjem_pl.evaluation.metrics import evaluate_run, rank_items
+from tests.processes import run_two
 
 NAMES = ["RR", "RR@1", "MRR@10", "AP", "MAP@5", "nDCG", "nDCG@3", "nDCG@10", "P@1", "P@5", "R@2", "R@50"]
 GRADED = ["RR(rel=2)@10", "AP(rel=2)@10", "P(rel=2)@5", "R(rel=2)@5"]
@@ -123,7 +124,7 @@ def part_of_run(rank: int, folder: str) -> None:
 
 
 def test_two_processes_give_the_means_of_one(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(part_of_run, args=(str(tmp_path),), nprocs=2)
+    run_two(part_of_run, str(tmp_path))
     run, qrels = random_run(21, seed=6)
     (found, alone), (again, too) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert found == again == pytest.approx(evaluate_run(run, qrels, NAMES).means, abs=1e-6)

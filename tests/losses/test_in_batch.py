@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from crossjem_pl.losses import InBatchInfoNCE, InfoNCE
+from tests.processes import run_two
 
 Batch = dict[str, Tensor]
 
@@ -148,9 +147,8 @@ def split(batch: Batch, boundary: int, sizes: tuple[int, ...]) -> list[Batch]:
     return parts
 
 
-def gather_in_process(rank: int, port: int, parts: list[Batch], folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def gather_in_process(rank: int, parts: list[Batch], folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     batch = leaves(parts[rank])
     value = loss_of(batch, temperature=0.5, gather=True)
     value.backward()
@@ -158,12 +156,6 @@ def gather_in_process(rank: int, port: int, parts: list[Batch], folder: str) -> 
     result = (value.detach(), each.detach(), batch["query_vectors"].grad, batch["item_vectors"].grad)
     torch.save(result, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
@@ -175,7 +167,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     expected = loss_of(whole, temperature=0.5)
     expected.backward()
     parts = split(batch, 3, sizes)
-    mp.spawn(gather_in_process, args=(free_port(), parts, str(tmp_path)), nprocs=2)
+    run_two(gather_in_process, parts, str(tmp_path))
     results = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
     torch.testing.assert_close((results[0][0] + results[1][0]) / 2, expected.detach())
