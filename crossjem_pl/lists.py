@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -150,6 +151,12 @@ class RankingList:
             name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None
         }
         return replace(self, **picked)
+
+    def content(self) -> bytes:
+        """All fields as bytes, for digests."""
+        texts = "\0".join((self.query_id, self.query, *self.item_ids, *self.items)).encode()
+        numbers = (array("d", values or ()).tobytes() for values in (self.labels, self.scores))
+        return b"\0".join((texts, *numbers))
 
     def _error(self, name: str, problem: str) -> ValueError:
         return ValueError(f"list {shown(self.query_id)}, field {name!r}: {problem}")

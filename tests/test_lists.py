@@ -158,3 +158,14 @@ def test_a_frame_without_the_columns_or_with_two_texts_of_one_id_is_named() -> N
         ValueError, match="row 2, field 'query': query '1' has the text 'blue' here and 'red' in row 1"
     ):
         RankingList.from_pandas(frame)
+
+
+def test_the_content_differs_wherever_a_field_does() -> None:
+    changes: list[dict[str, Any]] = [
+        {}, {"query_id": "q8"}, {"query": "red"}, {"items": ("red shoe", "blue shoe", "red cap")}, {"labels": None},
+        {"item_ids": ("a", "b", "d")}, {"labels": (2, 1, 1)}, {"scores": None}, {"scores": (0.9, 0.5, 0.2)},
+        {"labels": None, "scores": (2, 1, 0)}, {"labels": (2, 1, 0), "scores": None}, {"labels": None, "scores": None},
+    ]  # fmt: skip
+    contents = [make(**change).content() for change in changes]
+    assert len(set(contents)) == len(changes) - 1, "one of the changes is made twice"
+    assert make().content() == contents[0]

@@ -225,7 +225,7 @@ class ListLoader(BatchLoader):
         super().__init__(len(lists), ranker, batch_size, **options)
         self.lists = lists
         # now, since lists that a run replaces are replaced again when it resumes
-        self._content = content_sha256(map(repr, lists))[:16] if self.shuffle else ""
+        self._content = content_sha256(one.content() for one in lists)[:16] if self.shuffle else ""
 
     def _batches(self, first: int) -> Iterator[list[tuple[int, RankingList]]]:
         """Lists, not positions: workers hold no copy, so lists that were replaced meanwhile reach the next batches."""

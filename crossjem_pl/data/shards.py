@@ -259,7 +259,7 @@ def write_parquet(lists: Iterable[RankingList], stream: BinaryIO, row_group: int
     with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
         for ranking_list in lists:
             group.append(record(ranking_list))
-            digest.update(repr(ranking_list).encode())
+            digest.update(ranking_list.content())
             lists_written, items = lists_written + 1, items + len(ranking_list)
             if len(group) == row_group or items >= GROUP_ITEMS:
                 writer.write_table(pa.Table.from_pylist(group, schema))
