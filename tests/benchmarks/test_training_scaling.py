@@ -77,14 +77,20 @@ def test_a_step_changes_the_weights(name: str, encoder: str) -> None:
     assert all(weight.grad is None for weight in after)
 
 
-@pytest.mark.slow
-def test_a_measurement_in_a_process_of_its_own(encoder: str) -> None:
+def test_a_measurement_from_the_command_line(encoder: str, capsys: pytest.CaptureFixture[str]) -> None:
     spec = {"name": "crossjem", "encoder": encoder, "items": 5, "batch_size": 2, "precision": "float32"}
-    found = fresh("benchmarks.training", {**spec, "device": "cpu", "threads": 1, "steps": 2})
+    assert training.main(["--measure", json.dumps({**spec, "device": "cpu", "threads": 1, "steps": 2})]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(found) == FIGURES
-    assert found["peak_mib"] > 0
+    assert found["peak_mib"] >= 0
+
+
+def test_a_fresh_process_answers_on_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "echo.py").write_text("import sys; print('noise'); print(sys.argv[-1])")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert fresh("echo", {"items": 5, "out": Path("x")}) == {"items": 5, "out": "x"}
     with pytest.raises(RuntimeError, match="No module named"):
-        fresh("benchmarks.nothing", {})
+        fresh("nothing_here", {})
 
 
 def test_scaling_writes_json_page_and_plot(encoder: str, tmp_path: Path) -> None:
