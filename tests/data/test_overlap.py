@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,14 +119,3 @@ def test_mistakes_of_measuring(tokenizer: ShortTextTokenizer) -> None:
         measure_overlap([one], tokenizer, SHAPE, max_union_tokens=8)
     with pytest.raises(ValueError, match=r"'q7'.*no tokens"):
         measure_overlap([RankingList.from_texts("red", ["\u200b"], "q7")], tokenizer, SHAPE)
-
-
-@pytest.mark.parametrize(
-    ("speedup", "words"),
-    [(0.9, "costs more"), (1.9, "hardly pays"), (3.9, "pays: "), (4.0, "pays well")],
-)
-def test_the_verdict_follows_its_rules(tokenizer: ShortTextTokenizer, speedup: float, words: str) -> None:
-    report = measure_overlap(example_lists(2), tokenizer, SHAPE)
-    verdict = replace(report, rows=(report.rows[-1]._replace(speedup=speedup),)).verdict
-    assert words in verdict
-    assert f"{speedup:.1f}" in verdict

@@ -11,8 +11,6 @@ import pytest
 from crossjem_pl.data.simulator import (
     SPLITS,
     Split,
-    click_probability,
-    quick_back_probability,
     simulate,
 )
 from crossjem_pl.data.simulator.intents import NONE, Intent, relevance, signature
@@ -181,9 +179,3 @@ def test_relevance_is_a_product_of_the_factors_of_the_page(world: World) -> None
         ({"place": NONE}, 0.4),
     ):
         assert relevance(world, query._replace(**wanted), query) == pytest.approx(factor), wanted
-
-
-def test_click_and_quick_back_probabilities() -> None:
-    grid = [i / 20 for i in range(21)]
-    assert [click_probability(r) for r in grid] == pytest.approx([0.005 + 0.995 * 0.75 * r**4 for r in grid])
-    assert [quick_back_probability(r) for r in grid] == pytest.approx([0.05 + 0.75 * (1 - r) for r in grid])
