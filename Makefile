@@ -30,6 +30,9 @@ test: $(READY) ## all tests, and the examples in docstrings
 
 fuzz: $(READY) ## damaged files of every kind and random requests, FUZZ_CASES of each (hours; FUZZ_SEED= begins elsewhere)
 	FUZZ_CASES=$(or $(FUZZ_CASES),20000) FUZZ_SEED=$(or $(FUZZ_SEED),0) $(BIN)/pytest tests/faults tests/serving/test_api.py
+	SOAK_CALLS=50000 THREAD_CALLS=10000 $(BIN)/pytest tests/faults/test_endurance.py
+	$(BIN)/python -m tests.faults.interrupted kills 200
+	$(BIN)/python -m tests.faults.interrupted full 100
 
 docs: $(READY) ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict

@@ -5,14 +5,17 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import platform
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import IO, BinaryIO
 
-__all__ = ["ending", "existing", "read_lines", "replacing", "replacing_path"]
+__all__ = ["ending", "existing", "read_lines", "replacing", "replacing_path", "scratch_folder"]
 
 LONGEST_LINE = 1 << 28
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -108,12 +111,12 @@ def replacing_path(path: Path) -> Iterator[Path]:
     """A hidden temporary name beside `path`, for writers that open files themselves (SQLite, ONNX).
 
     The folder is made if it is missing. When the block ends without an error, the file of the temporary name is
-    flushed to the disk and renamed to `path`; otherwise it is removed.
+    flushed to the disk and renamed to `path`; otherwise it is removed. What a process of this machine that was killed
+    left there is removed at the start.
     """
     if path.is_dir():
         raise ValueError(f"{path}: expected the name of a file to write, got a folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    temporary = _temporary(path)
     try:
         yield temporary
         with temporary.open("rb+") as written:
@@ -121,3 +124,32 @@ def replacing_path(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path`, for what is needed until the block ends; see `replacing_path`."""
+    folder = _temporary(path)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """A hidden name beside `path`; removes what has such a name of a process of this machine that is dead."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    machine = zlib.crc32(platform.node().encode())
+    for left in path.parent.glob(f".{escape(path.name)}.{machine:08x}-*-*.tmp"):
+        if not _lives(int(left.name.split("-")[-2])):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f".{path.name}.{machine:08x}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)  # somebody else's
+    return True

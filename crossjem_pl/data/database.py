@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+
+from crossjem_pl.files import scratch_folder
 
 __all__ = ["Database", "Summary"]
 
@@ -38,16 +40,16 @@ class Database:
 
     Args:
         tables: the columns of each table with their DuckDB types: {"lists": "number BIGINT, query VARCHAR"}.
-        folder: where the temporary folder is made; None: where the system makes temporary files. What killed processes
-            left there is removed.
+        folder: where the temporary folder is made; None: where the system makes temporary files.
+
+    Raises:
+        OSError: at the end of the block, naming the folder, if the tables could not be written or read.
     """
 
     def __init__(self, tables: Mapping[str, str], folder: Path | None = None) -> None:
-        for leftover in Path(folder or tempfile.gettempdir()).glob(".crossjem-*-*"):
-            if not _is_running(leftover.name.split("-")[1]):
-                shutil.rmtree(leftover, ignore_errors=True)
-        self._folder = tempfile.mkdtemp(prefix=f".crossjem-{os.getpid()}-", dir=folder)
-        self._connection = duckdb.connect(f"{self._folder}/tables.duckdb")
+        self._folder = Path(folder or tempfile.gettempdir())
+        self._scratch = scratch_folder(self._folder / "tables")
+        self._connection = duckdb.connect(self._scratch.__enter__() / "tables.duckdb")
         self._connection.execute(f"SET memory_limit = '{MEMORY}'")
         self._connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
         self._connection.execute("SET preserve_insertion_order = false")
@@ -99,9 +101,12 @@ class Database:
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        with suppress(duckdb.Error):  # what could not be written is not needed any more
+            self._connection.close()
+        self._scratch.__exit__(None, None, None)
+        if isinstance(error, duckdb.OperationalError):
+            raise OSError(f"{self._folder}: {' '.join(str(error).split())}") from None
 
     def _write(self, table: str) -> None:
         held = self._held[table]
@@ -112,14 +117,3 @@ class Database:
         self._connection.execute(f"INSERT INTO {table} SELECT * FROM held")
         self._connection.unregister("held")
         held.clear()
-
-
-def _is_running(pid: str) -> bool:
-    """Whether there is a process of this number; True where it cannot be told."""
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except (ValueError, OSError):  # not a number, or another user's
-        pass
-    return True

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from crossjem_pl.data.shards import shard_files
+from crossjem_pl.data.shards import COLUMNS_KEY, shard_files
 from crossjem_pl.files import ending, existing, read_lines
 from crossjem_pl.lists import as_identifier, as_number, as_text, shown
 
@@ -200,6 +200,9 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
     }
     try:
         with pq.ParquetFile(path, **options) as file:
+            written, names = (file.metadata.metadata or {}).get(COLUMNS_KEY.encode()), file.schema_arrow.names
+            if written is not None and written != ",".join(names).encode():
+                raise ValueError(f"{path}: damaged: its columns ({listed(names)}) are not those written")
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: unreadable Parquet data ({' '.join(str(error).split())})") from None

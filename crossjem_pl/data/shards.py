@@ -17,8 +17,11 @@ from typing import Any, BinaryIO
 from crossjem_pl.files import ending, existing, replacing
 from crossjem_pl.lists import RankingList
 
-__all__ = ["FIELDS", "Manifest", "NoLists", "shard_files", "write_parquet", "write_shards"]
+__all__ = ["COLUMNS_KEY", "FIELDS", "Manifest", "NoLists", "shard_files", "write_parquet", "write_shards"]
 
+
+COLUMNS_KEY = "crossjem_pl.columns"
+"""Names the columns once more in the footers that this package writes, which have no checksum."""
 MANIFEST = "manifest.json"
 FIELDS = ("query_id", "query", "item_ids", "items", "labels", "scores")
 """The columns of canonical rows."""
@@ -266,7 +269,9 @@ def write_parquet(lists: Iterable[RankingList], stream: BinaryIO, row_group: int
                 group, items = [], 0
         if group:
             writer.write_table(pa.Table.from_pylist(group, schema))
-        writer.add_key_value_metadata({"crossjem_pl.content": digest.hexdigest()})
+        writer.add_key_value_metadata(
+            {"crossjem_pl.content": digest.hexdigest(), COLUMNS_KEY: ",".join(FIELDS)}
+        )
     return lists_written
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossjem_pl.files import scratch_folder
 from crossjem_pl.hashing import content_sha256, text_keys
 from crossjem_pl.text.ragged import Ints, Ragged
 from crossjem_pl.text.tokens import Encoded, ItemStates, ShortTextTokenizer, StateRows
@@ -96,16 +96,20 @@ class TokenStore:
                 a text has no tokens, an id comes with two texts, or two ids have the same hash; names the
                 item.
         """
+        import duckdb
+
         if max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"{folder} exists already; give another folder, or remove it")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-            done = Path(scratch) / "store"
+        with scratch_folder(folder) as scratch:
+            done = scratch / "store"
             done.mkdir()
-            _write(items, done, ShortTextTokenizer(tokenizer.hf, cache_size=0), max_tokens, states)
+            try:
+                _write(items, done, ShortTextTokenizer(tokenizer.hf, cache_size=0), max_tokens, states)
+            except duckdb.OperationalError as error:
+                raise OSError(f"{folder}: {' '.join(str(error).split())}") from None
             done.replace(folder)
         return cls.open(folder)
 

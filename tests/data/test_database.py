@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +54,25 @@ def test_tables_larger_than_the_memory_are_sorted_and_leave_nothing(
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", "pass"])
     killed.wait()
-    for name in (f".crossjem-{killed.pid}-a", f".crossjem-{os.getpid()}-b", ".crossjem-other-c", ".other"):
+    dead, here = f"{killed.pid}-a.tmp", f"{zlib.crc32(platform.node().encode()):08x}"
+    kept = {f".tables.{here}-{os.getpid()}-b.tmp", f".tables.00000000-{dead}", f".other.{here}-{dead}"}
+    for name in (f".tables.{here}-{dead}", *kept):
         (tmp_path / name).mkdir()
     with Database({"numbers": "x DOUBLE"}, tmp_path):
         pass
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {f".crossjem-{os.getpid()}-b", ".crossjem-other-c", ".other"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    def write() -> None:
+        with Database({"numbers": "x DOUBLE"}, tmp_path) as tables:
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+            try:
+                tables.execute("INSERT INTO numbers SELECT random() FROM range(200000)")
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    with pytest.raises(OSError, match=rf"^{tmp_path}: .*File too large"):
+        write()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,279 @@
+"""Commands that are killed at random moments, or whose disk is full: what is left is whole, or is refused by name.
+
+    python -m tests.faults.interrupted kills 200 [COMMAND ...]
+    python -m tests.faults.interrupted full 10 [COMMAND ...]
+
+Every command is run once undisturbed. After a kill what it left is read, and the command is given again (a training
+goes on from its last checkpoint): the end must be the same. `full` gives the command again over its whole output, with
+files that cannot grow beyond a random size: it must end in one line that names the file, and leave the former output.
+The processes are forked from this one, which only imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from crossjem_pl.cli import main
+from crossjem_pl.data.formats import read_lists, write_lists
+from crossjem_pl.data.teacher import read_scores
+from crossjem_pl.inference import Reranker
+from crossjem_pl.rankers import CrossJEM
+from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.text.token_store import TokenStore
+from tests import tiny_models
+from tests.conftest import example_lists
+
+SEED = int(os.environ.get("FUZZ_SEED", "0"))
+CONFIG = """
+seed_everything: 3
+trainer: {{accelerator: cpu, max_epochs: 3, enable_progress_bar: false, enable_model_summary: false}}
+checkpoint: {{every_n_train_steps: 5, save_last: true}}
+model:
+  ranker:
+    class_path: crossjem_pl.rankers.CrossJEM
+    init_args: {{encoder: {work}/bert, max_query_tokens: 16, max_item_tokens: 16, max_union_tokens: 128}}
+  loss: {{class_path: crossjem_pl.losses.RankingProbabilityLoss}}
+data: {{train: {work}/lists.jsonl, n_items: 4, batch_size: 2}}
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words of a command, in which {work} and {out} are folders, and how its output is read."""
+
+    words: str
+    read: Callable[[Path], object]
+    share: int = 4
+    """How often it is drawn."""
+
+
+def ids(work: Path) -> list[str]:
+    return [line.partition("\t")[0] for line in (work / "items.tsv").read_text().splitlines()]
+
+
+def lists_below(folder: Path) -> object:
+    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    kinds = [path for path in found if path.suffix == ".parquet" or path.is_dir()]
+    if not kinds:
+        raise FileNotFoundError(f"{folder} has no lists")
+    return [(path.name, list(read_lists(path))) for path in kinds]
+
+
+COMMANDS = {
+    "simulate": Command(
+        "simulate --out {out} --lists 60 --items 10 --held-out 10 --shard-size 16", lists_below
+    ),
+    "convert": Command(
+        "convert {work}/many.jsonl {out}/lists.parquet", lambda out: list(read_lists(out / "lists.parquet"))
+    ),
+    "split": Command("split {work}/many.jsonl {out}", lists_below, 2),
+    "log": Command(
+        "prepare log {work}/log.tsv --out {out} --any-click --dev-fraction 0.1 --test-fraction 0.1",
+        lists_below,
+    ),
+    "tokens": Command(
+        "tokens {work}/items.tsv --model {work}/model --out {out}/store",
+        lambda out: TokenStore.open(out / "store").rows(ids(out.parent)).values.tolist(),
+    ),
+    "teach": Command(
+        "teach {work}/model {work}/lists.jsonl --out {out}/teacher.parquet --block 8 --device cpu",
+        lambda out: read_scores(out / "teacher.parquet"),
+    ),
+    "fit": Command(
+        "fit -c {work}/config.yaml --trainer.default_root_dir {out}",
+        lambda out: {k: v.tolist() for k, v in load_file(out / "model" / "model.safetensors").items()},
+        1,
+    ),
+    "export": Command(
+        "export {work}/model --to onnx --out {out}/onnx",
+        lambda out: Reranker(out / "onnx").score(example_lists(2))[0].tolist(),
+        1,
+    ),
+}
+
+
+def write_inputs(work: Path) -> None:
+    tiny_models.write_bert(work / "bert")
+    limits = {"max_query_tokens": 16, "max_item_tokens": 16, "max_union_tokens": 64}
+    save_ranker(CrossJEM(str(work / "bert"), **limits), work / "model")  # type: ignore[arg-type]
+    write_lists(example_lists(60), work / "lists.jsonl")
+    write_lists(example_lists(1500), work / "many.jsonl")
+    items = [f"{one.query_id}-{name}\t{text}\n" for one in example_lists(1500) for name, text in rows(one)]
+    (work / "items.tsv").write_text("".join(items))
+    clicks = [
+        f"{one.query} {one.query_id}\t{t}\t{int(i == '0')}\n"
+        for one in example_lists(800)
+        for i, t in rows(one)
+    ]
+    (work / "log.tsv").write_text("query\tkeyword\tclicked\n" + "".join(clicks))
+    (work / "config.yaml").write_text(CONFIG.format(work=work))
+
+
+def rows(one: object) -> list[tuple[str, str]]:
+    return list(zip(one.item_ids, one.items, strict=True))  # type: ignore[attr-defined]
+
+
+def start(work: Callable[[], int], log: Path) -> int:
+    """A forked process that does this work and writes what it prints to a file."""
+    process = os.fork()
+    if process == 0:
+        handle = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        try:
+            status = work()
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return process
+
+
+def ended(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+class Trial:
+    """A command in a folder of its own."""
+
+    def __init__(self, name: str, work: Path) -> None:
+        self.command, self.out, self.log = COMMANDS[name], work / "out", work / "log"
+        self._work = work
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
+
+    def start(self, limit: int | None = None) -> int:
+        """The command; limit: bytes that a file may have."""
+        words = [word.format(work=self._work, out=self.out) for word in self.command.words.split()]
+        if words[0] == "fit" and list(self.out.glob("checkpoints/*.ckpt")):
+            words += ["--ckpt_path", "last"]
+
+        def work() -> int:
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            return main(words)
+
+        return start(work, self.log)
+
+    def run(self) -> float:
+        """The seconds of the command, undisturbed."""
+        before = time.monotonic()
+        if status := ended(self.start()):
+            raise AssertionError(f"{self.command.words}: status {status}\n{self.log.read_text()[-2000:]}")
+        return time.monotonic() - before
+
+    def read(self) -> str:
+        """A digest of the output, or "refused" for an error that names it."""
+
+        def work() -> int:
+            try:
+                print(hashlib.sha256(repr(self.command.read(self.out)).encode()).hexdigest())
+            except (ValueError, FileNotFoundError) as error:
+                print(
+                    "refused"
+                    if str(self.out) in str(error) and "\n" not in str(error)
+                    else f"unnamed: {error}"
+                )
+            return 0
+
+        if ended(start(work, self.log)):
+            return self.log.read_text()[-2000:]
+        return self.log.read_text().splitlines()[-1]
+
+
+def kill(trial: Trial, expected: str, after: float) -> str:
+    """What came of a kill: "whole", "refused" (and written anew after its removal) or a problem."""
+    process = trial.start()
+    time.sleep(after)
+    os.kill(process, signal.SIGKILL)
+    ended(process)
+    left = trial.read()
+    if left not in (expected, "refused"):
+        return f"what is left: {left}"
+    status = ended(trial.start())
+    told = trial.log.read_text()
+    if status == 2 and "Traceback" not in told and str(trial.out) in told.strip().splitlines()[-1]:
+        if left == "refused" and trial.command.words.startswith("fit"):
+            return f"cannot go on: {told[-500:]}"
+        return "refused"
+    if status:
+        return f"again: status {status}: {told[-2000:]}"
+    if (found := trial.read()) != expected:
+        return f"again: {found}"
+    scratch = [str(path) for path in trial.out.rglob("*") if path.name.endswith(".tmp")]
+    return f"scratch files: {scratch}" if scratch else "whole"
+
+
+def full_disk(trial: Trial, expected: str, limit: int) -> str:
+    """What came of files that cannot grow beyond a size."""
+    status = ended(trial.start(limit))
+    told = trial.log.read_text().strip()
+    if status == 0:
+        return "whole" if trial.read() == expected else "status 0, and another output"
+    line = (told.splitlines() or [""])[-1]
+    if status != 2 or "Traceback" in told or not line.startswith("error: "):
+        return f"status {status}: {told[-1500:]}"
+    if str(trial.out) not in line and "File too large" not in line:
+        return f"names no file: {line}"
+    left = trial.read()
+    return "refused" if left in (expected, "refused") else f"what is left: {left}"
+
+
+def run(how: str, count: int, names: list[str]) -> list[str]:
+    """Tries commands `count` times, prints what came of it, and returns the problems."""
+    chance, problems = random.Random(SEED), []
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        if ended(start(lambda: write_inputs(work) or 0, work / "log")):  # type: ignore[func-returns-value]
+            raise AssertionError((work / "log").read_text())
+        drawn = chance.choices(names, [COMMANDS[name].share for name in names], k=max(0, count - len(names)))
+        for name in names:
+            outcomes: Counter[str] = Counter()
+            trial = Trial(name, work)
+            seconds = trial.run()
+            expected = trial.read()
+            sizes = [path.stat().st_size for path in trial.out.rglob("*") if path.is_file()]
+            for _ in range(min(1, count) + drawn.count(name)):
+                if how == "kills":
+                    trial = Trial(name, work) if chance.random() < 0.8 else trial
+                    after = chance.uniform(0, 1.1 * seconds)
+                    found, told = kill(trial, expected, after), f"killed after {after:.2f} s"
+                else:
+                    limit = chance.randrange(max(sizes))
+                    if name == "fit" or chance.random() < 0.5:  # half of them begin with nothing
+                        trial = Trial(name, work)
+                    found, told = full_disk(trial, expected, limit), f"at most {limit} bytes"
+                good = found in ("whole", "refused")
+                outcomes[found if good else "PROBLEM"] += 1
+                if not good:
+                    problems.append(f"{name}, {told}: {found}")
+                    print(problems[-1], flush=True)
+                    trial = Trial(name, work)
+                    if how == "full":
+                        trial.run()
+            print(f"{name}: {dict(outcomes)}", flush=True)
+    return problems
+
+
+if __name__ == "__main__":
+    how, count, *names = sys.argv[1:]
+    sys.exit(1 if run(how, int(count), names or list(COMMANDS)) else 0)
