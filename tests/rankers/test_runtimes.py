@@ -12,7 +12,7 @@ from crossjem_pl.inference.export.write import export_ranker
 from tests.conftest import example_lists
 from tests.rankers.cases import CASES
 
-NAMES = ("meb", "rankinggpt", "rankt5", "rankt5-encoder", "monot5", "setencoder", "sharedquery")
+NAMES = ("ahead", "meb", "rankinggpt", "rankt5", "rankt5-encoder", "monot5", "setencoder", "sharedquery")
 
 
 @torch.no_grad()
@@ -30,7 +30,7 @@ def test_bfloat16_gives_float32_scores_close_to_the_exact(name: str, tiny_models
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["sharedquery", "rankt5", "rankinggpt"])
+@pytest.mark.parametrize("name", ["ahead", "sharedquery", "rankt5", "rankinggpt"])
 def test_an_exported_ranker_scores_the_same(name: str, tiny_models_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     torch.manual_seed(0)

@@ -237,9 +237,11 @@ class Ahead(HeadRanker):
             items = self._lower(input_ids, position_ids, group_item)
         states = torch.cat([query.flatten(0, 1), items.flatten(0, 1)])
         if self.upper is not None:
-            number = torch.arange(len(states), device=states.device)
-            columns = number[: context_mask.numel()].unflatten(0, context_mask.shape)
-            rows = number[context_mask.numel() :].unflatten(0, group_item.shape)
+            columns = torch.arange(context_mask.numel(), device=states.device).unflatten(
+                0, context_mask.shape
+            )
+            rows = torch.arange(group_item.numel(), device=states.device).unflatten(0, group_item.shape)
+            rows = context_mask.numel() + rows
             masks = context_mask, word_mask, group_item, group_pass
             states = self.upper(states, columns, rows, *masks, self.query_bias)
         context = states[: context_mask.numel()].unflatten(0, context_mask.shape)

@@ -160,7 +160,7 @@ class QueryHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
-        return Contributions(self.scale * _mean_cosines(tokens))
+        return Contributions(self.scale.float() * _mean_cosines(tokens))
 
 
 class MatchHead(ScoringHead):
@@ -191,7 +191,9 @@ class MatchHead(ScoringHead):
         recall = (similarity * share).sum(2)
         # -1 is the least cosine: it stands for a query without words
         precision = similarity.masked_fill(~word, -1.0).amax(2) * tokens.item_mask / tokens.lengths[:, None]
-        return Contributions(torch.stack([_mean_cosines(tokens), recall, precision], dim=2) @ self.scale)
+        return Contributions(
+            torch.stack([_mean_cosines(tokens), recall, precision], dim=2) @ self.scale.float()
+        )
 
 
 class HeadRanker(NeuralRanker):
