@@ -119,6 +119,8 @@ def counted(count: int, noun: str) -> str:
 
 def write_json(content: object, path: Path) -> None:
     """Writes JSON to a file, whose folder is made, and says so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    from crossjem_pl.files import replacing
+
+    with replacing(path) as file:
+        file.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
     print(f"wrote {path}")

@@ -19,6 +19,7 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
+from crossjem_pl.files import replacing
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
@@ -60,8 +61,8 @@ class SaveRunConfig(SaveConfigCallback):
         for name, value in vars(self.config.data).items():
             if isinstance(value, Namespace):
                 written["data"][name] = value.as_dict()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+        with replacing(path) as file:
+            file.write(yaml.safe_dump(written, sort_keys=False).encode())
 
 
 class RankingCLI(LightningCLI):
@@ -91,7 +92,7 @@ class RankingCLI(LightningCLI):
         if self.subcommand is not None and config.get("ckpt_path") == "last":
             found = last_whole_checkpoint(Path(config.checkpoint.dirpath))
             config.ckpt_path = "last" if found is None else str(found)
-        first = rank_zero_only.rank == 0 and os.environ.get("NODE_RANK", "0") == "0"
+        first = getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
         if first and self.subcommand is not None and not config.trainer.fast_dev_run:
             self._held.enter_context(locked(root))
             if self.subcommand == "fit":

@@ -35,6 +35,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from crossjem_pl.data.trec import ranked as ranked_ids
+from crossjem_pl.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -394,11 +395,10 @@ class Evaluation:
 
     def write(self, folder: str | Path, prefix: str = "") -> None:
         """Writes `<prefix>metrics.json` (`to_dict`) and `<prefix>metrics.md` (`to_markdown`) into `folder`."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
-        (folder / f"{prefix}metrics.json").write_text(text + "\n", encoding="utf-8")
-        (folder / f"{prefix}metrics.md").write_text(self.to_markdown(), encoding="utf-8")
+        content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        for ending, text in (("json", content), ("md", self.to_markdown())):
+            with replacing(Path(folder) / f"{prefix}metrics.{ending}") as file:
+                file.write(text.encode())
 
 
 def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from: float = 1) -> Evaluation:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
+from crossjem_pl.files import replacing
 from crossjem_pl.hashing import file_sha256, weights_sha256
 from crossjem_pl.inference.export.runtimes import BACKENDS, extra
 from crossjem_pl.rankers.base import RANKERS, Ranker
@@ -174,7 +175,8 @@ def _cleared(folder: Path) -> Path:
 
 def _write_json(content: dict[str, Any], path: Path) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 class _Network(nn.Module):
