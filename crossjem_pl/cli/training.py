@@ -29,6 +29,7 @@ from crossjem_pl.training.run_folder import (
     last_whole_checkpoint,
     locked,
     set_aside,
+    written_files,
 )
 
 __all__ = ["RankingCLI", "configured_ranker", "experiment_files", "run_training"]
@@ -99,12 +100,12 @@ class RankingCLI(LightningCLI):
                 self._set_aside(config, root)
 
     def _set_aside(self, config: Any, root: Path) -> None:
-        """Clears the folder for a training, unless that needs what is in it."""
+        """Clears the folder for a training, unless that needs what an earlier one left there."""
         resumes = config.get("ckpt_path") not in (None, "last")
+        left = set() if resumes else {path.resolve() for path in written_files(root)}
         for name, value in vars(config.as_flat()).items():
-            own = name in ("trainer.default_root_dir", "checkpoint.dirpath")
-            inside = isinstance(value, str) and root.resolve() in Path(value).resolve().parents
-            if inside and not (own or resumes) and Path(value).exists():
+            path = Path(value).resolve() if isinstance(value, str) and name != "checkpoint.dirpath" else root
+            if left & {path, *path.parents}:
                 raise ValueError(
                     f"--{name} {value} is in the folder of this run, which begins anew: give another "
                     "--trainer.default_root_dir"

@@ -18,7 +18,7 @@ from torch import Tensor
 from crossjem_pl.data.formats import ListReader, detect_layout, read_lists
 from crossjem_pl.data.rows import read_rows
 from crossjem_pl.data.shards import Manifest, shard_files
-from crossjem_pl.data.streaming import ShardIndex
+from crossjem_pl.data.streaming import Segment, ShardIndex
 from crossjem_pl.data.teacher import read_provenance, write_scores
 from crossjem_pl.files import ending, replacing
 from crossjem_pl.hashing import content_sha256, file_sha256, weights_sha256
@@ -280,8 +280,8 @@ class _Shards:
 
     def read(self, number: int) -> Iterator[RankingList | ValueError]:
         """The lists of a part, or the error that names file, row and field, in stored order."""
-        segments = (each for each in self._index.whole() if self._part_of[each.group] == number)
-        for batch in self._index.read(segments):
+        groups = np.flatnonzero(self._part_of == number).tolist()
+        for batch in self._index.read(Segment(group, 0, int(self._index.rows[group])) for group in groups):
             for row in range(batch.num_rows):
                 try:
                     yield from (one for _, one in self._index.lists(batch.slice(row, 1)))

@@ -42,6 +42,7 @@ __all__ = [
     "last_whole_checkpoint",
     "locked",
     "set_aside",
+    "written_files",
 ]
 
 
@@ -271,13 +272,18 @@ def set_aside(root: Path, resumes: bool) -> None:
     """
     if resumes and (root / "metrics.csv").exists():
         (root / "metrics.csv").rename(_unused(root, "metrics-{}.csv"))
-    written = [path for pattern in _WRITTEN for path in root.glob(pattern)]
+    written = written_files(root)
     if not resumes and written:
         earlier = _unused(root, "earlier-{}")
         earlier.mkdir()
         for path in written:
             path.rename(earlier / path.name)
         print(f"{root} holds an earlier run, which is in {earlier} now", file=sys.stderr)
+
+
+def written_files(root: Path) -> list[Path]:
+    """What a run has written into its folder."""
+    return [path for pattern in _WRITTEN for path in root.glob(pattern)]
 
 
 def _unused(root: Path, name: str) -> Path:
