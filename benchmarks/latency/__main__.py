@@ -105,10 +105,8 @@ def contenders_of(args: argparse.Namespace, store: TokenStore | None = None) -> 
         args: the options; of those, who takes part and how.
         store: token ids of all items, for CROSS-JEM and monoBERT by id; None leaves that path out.
     """
-    device, out = torch_device(args.device), []
-    many = (
-        512 if device.type == "cuda" else None
-    )  # pairs a pass that suit a GPU better than the default of 32
+    device, out = torch_device(args.device), list[Contender]()
+    many = 512 if device.type == "cuda" else None  # pairs a pass that suit a GPU better than 32
 
     def add(name: str, precision: str, overlay: str, by_id: bool = False, **changes: Any) -> None:
         model = taking_part.build_ranker(overlay, args.encoder, changes)
