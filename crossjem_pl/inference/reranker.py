@@ -129,7 +129,8 @@ class Reranker:
             if stored is not None:
                 self.configure(stored)
         self._store: TokenStore | None = None
-        self._reads_states = False
+        self.reads_states = False
+        """Whether the store has the states of its items that the ranker reads."""
         self.store = store
 
     @classmethod
@@ -257,7 +258,7 @@ class Reranker:
 
     @store.setter
     def store(self, store: TokenStore | None) -> None:
-        ranker = self.ranker
+        ranker, states = self.ranker, None
         if store is not None:
             if not isinstance(ranker, NeuralRanker) or not ranker.reads_token_ids():
                 raise ValueError(
@@ -269,8 +270,7 @@ class Reranker:
             states = ranker.store_states() if store.has_states else None
             if states is not None:
                 store.check_model(states.model, ranker.max_item_tokens)
-            self._reads_states = states is not None
-        self._store = store
+        self._store, self.reads_states = store, states is not None
 
     def rank(
         self,
@@ -453,7 +453,7 @@ class Reranker:
             )
         try:
             tokens = self._store.rows(items)
-            states = self._store.states(items) if self._reads_states else None
+            states = self._store.states(items) if self.reads_states else None
         except ValueError as error:
             raise ValueError(f"list {query_id!r}, field 'items': {error}") from None
         names = tuple(items)

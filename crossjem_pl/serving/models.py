@@ -93,6 +93,7 @@ class ServedModel:
     ) -> None:
         self.name, self.reranker, self._store = name, reranker, store
         reranker.store = store  # checks it
+        self._reads_states = reranker.reads_states
         reranker.store = None
         reranker.batch_size = 1_000_000  # the scheduler decides what shares a pass
         self._reader: Ranker = getattr(reranker.ranker, "shell", reranker.ranker)
@@ -200,8 +201,16 @@ class ServedModel:
                 truncated += encoded_query.truncated + encoded.truncated
                 tokens += query_tokens + int(lengths.sum())
                 if reader.reads_token_ids():
+                    states = None
+                    if ids and self._store is not None and self._reads_states:
+                        states = self._store.states(whole.items)
                     whole = TokenizedList(
-                        whole.query_id, query, whole.item_ids, whole.items, tokens=encoded.tokens
+                        whole.query_id,
+                        query,
+                        whole.item_ids,
+                        whole.items,
+                        tokens=encoded.tokens,
+                        states=states,
                     )
             for chosen in reader.parts(whole):
                 part = whole if len(chosen) == len(whole) else whole.select(chosen.tolist())

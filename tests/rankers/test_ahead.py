@@ -17,6 +17,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import Ahead, MatchHead, MonoBERT
 from crossjem_pl.rankers.crossjem import ahead
 from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.serving.models import ServedModel
 from crossjem_pl.text import TokenizedList
 from crossjem_pl.text.token_store import TokenStore
 from tests import tiny_models
@@ -156,6 +157,11 @@ def test_items_by_id_take_their_states_from_the_store(tiny_bert: str, tmp_path: 
     torch.testing.assert_close(
         by_id.score([lists[1].select([4, 0])])[0], together[1][[4, 0]], rtol=1e-4, atol=1e-4
     )
+    served = ServedModel("ahead", Reranker(tmp_path / "model", "cpu"), store=by_id.store)
+    (part,) = served.prepare([one.query], list(items)[:7], ids=True)[1]
+    torch.testing.assert_close(by_id.score([part.payload])[0], together[0], rtol=1e-4, atol=1e-4)
+    assert isinstance(part.payload, TokenizedList)
+    assert part.payload.states is not None
     other = Reranker(build(tiny_bert, upper_layers=1, query_bias=0.0), "cpu")
     with torch.no_grad():
         next(other.ranker.parameters()).add_(1.0)
