@@ -122,6 +122,10 @@ def replacing_path(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # of a write to an open file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -66,32 +66,29 @@ def ids(work: Path) -> list[str]:
     return [line.partition("\t")[0] for line in (work / "items.tsv").read_text().splitlines()]
 
 
-def lists_below(folder: Path) -> object:
-    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    kinds = [path for path in found if path.suffix == ".parquet" or path.is_dir()]
-    if not kinds:
-        raise FileNotFoundError(f"{folder} has no lists")
-    return [(path.name, list(read_lists(path))) for path in kinds]
+def parts(folder: Path) -> object:
+    """The lists of train, dev and test."""
+    return [
+        list(read_lists(next(folder.glob(f"{name}*"), folder / name))) for name in ("train", "dev", "test")
+    ]
 
 
 COMMANDS = {
-    "simulate": Command(
-        "simulate --out {out} --lists 60 --items 10 --held-out 10 --shard-size 16", lists_below
-    ),
+    "simulate": Command("simulate --out {out} --lists 60 --items 10 --held-out 10 --shard-size 16", parts),
     "convert": Command(
         "convert {work}/many.jsonl {out}/lists.parquet", lambda out: list(read_lists(out / "lists.parquet"))
     ),
-    "split": Command("split {work}/many.jsonl {out}", lists_below, 2),
+    "split": Command("split {work}/many.jsonl {out}", parts, 2),
     "log": Command(
         "prepare log {work}/log.tsv --out {out} --any-click --dev-fraction 0.1 --test-fraction 0.1",
-        lists_below,
+        parts,
     ),
     "tokens": Command(
         "tokens {work}/items.tsv --model {work}/model --out {out}/store",
         lambda out: TokenStore.open(out / "store").rows(ids(out.parent)).values.tolist(),
     ),
     "teach": Command(
-        "teach {work}/model {work}/lists.jsonl --out {out}/teacher.parquet --block 8 --device cpu",
+        "teach {work}/model {work}/lists.jsonl --out {out}/teacher.parquet --lists-per-part 8 --device cpu",
         lambda out: read_scores(out / "teacher.parquet"),
     ),
     "fit": Command(
@@ -211,16 +208,19 @@ def kill(trial: Trial, expected: str, after: float) -> str:
         return f"what is left: {left}"
     status = ended(trial.start())
     told = trial.log.read_text()
-    if status == 2 and "Traceback" not in told and str(trial.out) in told.strip().splitlines()[-1]:
-        if left == "refused" and trial.command.words.startswith("fit"):
-            return f"cannot go on: {told[-500:]}"
-        return "refused"
     if status:
-        return f"again: status {status}: {told[-2000:]}"
+        return unclear(trial, status, told) or "refused"
     if (found := trial.read()) != expected:
         return f"again: {found}"
     scratch = [str(path) for path in trial.out.rglob("*") if path.name.endswith(".tmp")]
     return f"scratch files: {scratch}" if scratch else "whole"
+
+
+def unclear(trial: Trial, status: int, told: str) -> str | None:
+    """What is wrong with how a command refused to go on; None if nothing is."""
+    lines = [line for line in told.splitlines() if line.startswith("error: ")]
+    clear = status == 2 and "Traceback" not in told and len(lines) == 1 and str(trial.out) in lines[0]
+    return None if clear else f"status {status}: {told[-1500:]}"
 
 
 def full_disk(trial: Trial, expected: str, limit: int) -> str:
@@ -229,11 +229,8 @@ def full_disk(trial: Trial, expected: str, limit: int) -> str:
     told = trial.log.read_text().strip()
     if status == 0:
         return "whole" if trial.read() == expected else "status 0, and another output"
-    line = (told.splitlines() or [""])[-1]
-    if status != 2 or "Traceback" in told or not line.startswith("error: "):
-        return f"status {status}: {told[-1500:]}"
-    if str(trial.out) not in line and "File too large" not in line:
-        return f"names no file: {line}"
+    if problem := unclear(trial, status, told):
+        return problem
     left = trial.read()
     return "refused" if left in (expected, "refused") else f"what is left: {left}"
 
