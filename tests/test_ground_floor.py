@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +46,17 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(ValueError, match="got a folder"), replacing(tmp_path):
         pass
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"former")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{path}'"), replacing(path) as stream:
+            stream.write(bytes(2000))
+            stream.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, b"former")]
