@@ -51,12 +51,17 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
 def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"former")
+
+    def write() -> None:
+        with replacing(path) as stream:
+            stream.write(bytes(2000))
+            stream.flush()
+
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(OSError, match=f"File too large: '{path}'"), replacing(path) as stream:
-            stream.write(bytes(2000))
-            stream.flush()
+        with pytest.raises(OSError, match=f"File too large: '{path}'"):
+            write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, b"former")]
