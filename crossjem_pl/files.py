@@ -15,7 +15,15 @@ from glob import escape
 from pathlib import Path
 from typing import IO, BinaryIO
 
-__all__ = ["ending", "existing", "read_lines", "replacing", "replacing_path", "scratch_folder"]
+__all__ = [
+    "ending",
+    "existing",
+    "read_lines",
+    "remove_leftovers",
+    "replacing",
+    "replacing_path",
+    "scratch_folder",
+]
 
 LONGEST_LINE = 1 << 28
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -142,13 +150,21 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    """A hidden name beside `path`; removes what has such a name of a process of this machine that is dead."""
+    """A hidden name beside `path`, whose folder is made; dead processes' files of such a name are removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    machine = zlib.crc32(platform.node().encode())
-    for left in path.parent.glob(f".{escape(path.name)}.{machine:08x}-*-*.tmp"):
+    remove_leftovers(path)
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what processes of this machine that are dead have left beside `path` while they wrote it."""
+    for left in path.parent.glob(f".{escape(path.name)}.{_machine()}-*-*.tmp"):
         if not _lives(int(left.name.split("-")[-2])):
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    return path.with_name(f".{path.name}.{machine:08x}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+def _machine() -> str:
+    return f"{zlib.crc32(platform.node().encode()):08x}"
 
 
 def _lives(process: int) -> bool:

@@ -22,6 +22,7 @@ from rich.progress import track
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.rows import Row, read_rows
 from crossjem_pl.data.shards import Manifest, NoLists
+from crossjem_pl.files import remove_leftovers
 from crossjem_pl.hashing import content_id, fraction
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, fingerprint, one_line, write_part
@@ -135,6 +136,7 @@ def prepare_log(files: Sequence[Path], out: Path, options: LogOptions | None = N
         raise ValueError(f"log files must be different and at least one, got {', '.join(map(str, files))}")
     columns, not_carried = _columns(files, options)
     made_of = {"command": "log", **asdict(options), "files": [fingerprint(file) for file in files]}
+    remove_leftovers(out / "tables")
     names, train = ["test", "dev", "train"], Manifest.read(out / "train.parquet")
     if train is not None and train.complete:  # it is written last
         names = [name for name in names if (out / f"{name}.parquet").exists()]
