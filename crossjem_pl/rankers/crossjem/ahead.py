@@ -22,7 +22,6 @@ from crossjem_pl.rankers.crossjem.heads import (
     MatchHead,
     ScoringHead,
     TokenStates,
-    full_precision,
     read_head,
 )
 from crossjem_pl.rankers.encoders import encode_tokens, load_encoder
@@ -246,9 +245,9 @@ class Ahead(HeadRanker):
             states = self.upper(states, columns, rows, *masks, self.query_bias)
         context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
         of_items = item_rows, item_mask, item_positions, item_pass
-        tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *of_items)
-        with full_precision(states.device):
-            return self.head(tokens).float()
+        return self.apply_head(
+            TokenStates(context.float(), context_mask, word_mask, states.float(), *of_items)
+        )
 
 
 def _states(lists: Sequence[RankingList]) -> StateRows | None:

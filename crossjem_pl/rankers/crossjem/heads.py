@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
@@ -201,6 +202,11 @@ class HeadRanker(NeuralRanker):
 
     head: ScoringHead
 
+    def apply_head(self, states: TokenStates) -> Tensor:
+        """Scores of distinct items, float32 [R]."""
+        with full_precision(states.context.device):
+            return self.head(states).float()
+
     @property
     def explains_every_token(self) -> bool:
         """Whether the head reads all tokens of an item in its order, and not each once by its id."""
@@ -210,11 +216,15 @@ class HeadRanker(NeuralRanker):
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         batch = self.collate([ranking_list]).to(next(self.parameters()).device)
         seen: list[TokenStates] = []
-        hook = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        try:
-            self(batch)
-        finally:
-            hook.remove()
+
+        def note(states: TokenStates) -> Tensor:
+            seen.append(states)
+            return states.lengths
+
+        reader = copy.copy(self)  # other threads score with this one
+        reader.apply_head = note  # type: ignore[method-assign]
+        for run in batch.runs:
+            reader.score_run(**run)
         hf, tokens = self.tokenizer.hf, self.encode_items([ranking_list]).tokens
         query = self.encode_queries([ranking_list]).tokens.values.tolist()
         context = hf.convert_ids_to_tokens([hf.cls_token_id, *query, hf.sep_token_id])

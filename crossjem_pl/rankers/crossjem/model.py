@@ -35,7 +35,6 @@ from crossjem_pl.rankers.crossjem.heads import (
     QueryHead,
     ScoringHead,
     TokenStates,
-    full_precision,
     read_head,
 )
 from crossjem_pl.rankers.encoders import (
@@ -335,9 +334,7 @@ class CrossJEM(HeadRanker):
             states = self.item_side_layers(taken, columns, rows, *masks, self.query_bias, enter)
             context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
         items = item_rows, item_mask, item_positions, item_pass
-        tokens = TokenStates(context.float(), context_mask, word_mask, states.float(), *items)
-        with full_precision(input_ids.device):
-            return self.head(tokens).float()
+        return self.apply_head(TokenStates(context.float(), context_mask, word_mask, states.float(), *items))
 
     @property
     def explains_every_token(self) -> bool:
