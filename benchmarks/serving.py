@@ -196,6 +196,8 @@ class Connections:
         status: int | str
         body = json.dumps({"query": request[0], self._server.field: request[1]})
         try:
+            while self._idle and self._idle[-1][0].at_eof():  # the server has closed it: it was idle for long
+                self._idle.pop()[1].close()
             reader, writer = (
                 self._idle.pop()
                 if self._idle
