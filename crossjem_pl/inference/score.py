@@ -148,7 +148,7 @@ class Estimate(NamedTuple):
     Args:
         lists: of the job.
         sample: lists that were scored to tell.
-        lists_per_second, pairs_per_second: of the sample, tokenising and reading included.
+        lists_per_second, pairs_per_second: of the sample, tokenising included, reading the files not.
         seconds: for all lists.
     """
 

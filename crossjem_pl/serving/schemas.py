@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -57,13 +58,13 @@ class RequestShape(BaseModel):
         """What the API calls the items, for messages."""
         return "documents"
 
+    @abstractmethod
     def pairs(self) -> tuple[list[str], list[str]]:
         """One query, or one for each item; and the items, which may be none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, scored: Scored, call: Call) -> Any:
         """The JSON of the answer."""
-        raise NotImplementedError
 
 
 _DOCUMENT = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]}
