@@ -1,21 +1,26 @@
-"""Files in and out: gzip, UTF-8 lines with their numbers, and files that appear whole or not at all."""
+"""Files in and out, here or behind a URL: gzip, UTF-8 lines with numbers, files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
 import platform
+import re
 import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from glob import escape
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 __all__ = [
+    "RemotePath",
+    "as_path",
     "ending",
     "existing",
     "read_lines",
@@ -29,6 +34,113 @@ LONGEST_LINE = 1 << 28
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
+class RemotePath(type(Path())):  # type: ignore[misc]  # PosixPath here
+    """A file or folder behind a URL that `pyarrow.fs` understands (s3://bucket/key, gs://, hdfs://host:8020/path, file://).
+
+    It has those methods of `Path` with which lists and scores are read and written. An object store has no rename:
+    `replace` copies there, on the server, and deletes; the copy appears whole or not at all.
+    """
+
+    _entry: Any = None  # what a listing of the folder said
+
+    def __str__(self) -> str:
+        scheme, *rest = self.parts
+        return f"{scheme}//{'/' * (scheme == 'file:')}{'/'.join(rest)}"
+
+    __fspath__ = __str__
+
+    @property
+    def filesystem(self) -> Any:
+        """The pyarrow file system that holds it."""
+        return _filesystem(*self.parts[:2])[0]
+
+    @property
+    def key(self) -> str:
+        """Its name inside of that."""
+        root, rest = _filesystem(*self.parts[:2])[1], self.parts[1 if self.parts[0] == "file:" else 2 :]
+        return "/".join([root.rstrip("/"), *rest])
+
+    def _info(self) -> Any:
+        return self.filesystem.get_file_info(self.key) if self._entry is None else self._entry
+
+    def exists(self, **_: Any) -> bool:
+        return self._info().type.name != "NotFound"
+
+    def is_dir(self, **_: Any) -> bool:
+        return self._info().type.name == "Directory"
+
+    def is_file(self, **_: Any) -> bool:
+        return self._info().type.name == "File"
+
+    def stat(self, **_: Any) -> os.stat_result:
+        """Its size is all that it tells."""
+        info = self._info()
+        if info.type.name == "NotFound":
+            raise FileNotFoundError(f"file not found: {self}")
+        return os.stat_result((0, 0, 0, 0, 0, 0, info.size or 0, 0, 0, 0))
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        from pyarrow.fs import FileSelector
+
+        for info in self.filesystem.get_file_info(FileSelector(self.key)):
+            path = self / info.base_name
+            path._entry = info
+            yield path
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:
+        """Those in the folder whose names are of the pattern."""
+        return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
+
+    def open(self, mode: str = "r", *_: Any, **__: Any) -> Any:
+        """Only "rb", and "xb" to write (what is there is replaced)."""
+        if mode == "xb":
+            return self.filesystem.open_output_stream(self.key, compression=None)
+        if mode != "rb":
+            raise ValueError(f"{self}: cannot be opened with mode {mode!r}")
+        return io.BufferedReader(self.filesystem.open_input_file(self.key))
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None, **_: Any) -> str:
+        with self.open("rb") as file:
+            return file.read().decode(encoding or "utf-8", errors or "strict")
+
+    def mkdir(self, *_: Any, **__: Any) -> None:
+        """Made with its parents, if it is not there."""
+        if not self.is_dir():
+            self.filesystem.create_dir(self.key, recursive=True)
+
+    def replace(self, target: Any) -> Any:
+        self.filesystem.move(self.key, target.key)
+        return target
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        if not missing_ok or self.exists():
+            self.filesystem.delete_file(self.key)
+
+
+@lru_cache
+def _filesystem(scheme: str, first: str = "") -> tuple[Any, str]:
+    """The file system of URLs with this scheme and this first part, and where they begin in it."""
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    try:
+        return FileSystem.from_uri(f"{scheme}//{'/' if scheme == 'file:' else first}")
+    except (pa.ArrowException, ImportError, OSError) as error:
+        raise ValueError(f"{scheme}//{first}: cannot be opened ({error})") from None
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """The path; a `RemotePath` for a URL, also where a `Path` has made one slash of its two."""
+    if isinstance(path, RemotePath):
+        return path
+    found = Path(path)
+    return (
+        RemotePath(*found.parts)
+        if re.fullmatch(r"[a-z][a-z0-9+.-]+:", found.parts[0] if found.parts else "")
+        else found
+    )
+
+
 def ending(path: Path) -> str:
     """The lower-case ending that tells the kind of a file: ".jsonl", ".jsonl.gz", ".parquet", ... or ""."""
     parts = [part.lower() for part in path.suffixes]
@@ -37,7 +149,7 @@ def ending(path: Path) -> str:
 
 def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
     """`path` as a Path; a FileNotFoundError that names it if there is nothing."""
-    found = Path(path)
+    found = as_path(path)
     if not found.exists():
         raise FileNotFoundError(f"{what} not found: {found}")
     return found
@@ -120,15 +232,16 @@ def replacing_path(path: Path) -> Iterator[Path]:
 
     The folder is made if it is missing. When the block ends without an error, the file of the temporary name is
     flushed to the disk and renamed to `path`; otherwise it is removed. What a process of this machine that was killed
-    left there is removed at the start.
+    left there is removed at the start, but not from behind a URL.
     """
     if path.is_dir():
         raise ValueError(f"{path}: expected the name of a file to write, got a folder")
     temporary = _temporary(path)
     try:
         yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
+        if not isinstance(path, RemotePath):
+            with temporary.open("rb+") as written:
+                os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # of a write to an open file
@@ -152,7 +265,8 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 def _temporary(path: Path) -> Path:
     """A hidden name beside `path`, whose folder is made; dead processes' files of such a name are removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path)
+    if not isinstance(path, RemotePath):  # listing a folder of objects costs seconds
+        remove_leftovers(path)
     return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 

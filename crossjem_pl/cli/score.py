@@ -30,58 +30,91 @@ def score(
     gpus_per_worker: float = 0.0,
     lists_per_part: int = 4096,
     top_k: int | None = None,
+    min_score: float | None = None,
     probabilities: bool = False,
     skip_bad: bool = False,
     device: str | None = None,
     precision: Literal["float32", "bfloat16", "float16"] | None = None,
     dry_run: bool = False,
+    price: float | None = None,
 ) -> None:
     """Scores any number of lists, each exactly once.
 
     Args:
         model: model folder or hub repository.
-        lists: file or folder of ranking lists; Parquet in the canonical layout is read in parts.
-        out: folder of Parquet files with query_id, item_id and score, and a manifest. A call that was interrupted goes
-            on where it stopped; several processes with the same arguments share the work.
+        lists: file or folder of ranking lists, or its URL (s3://, gs://, hdfs://); Parquet in the canonical layout is
+            read in parts.
+        out: folder, or its URL, of Parquet files with query_id, item_id and score, and a manifest. A call that was
+            interrupted goes on where it stopped; several processes with the same arguments share the work.
         on: in this process, or in actors of a Ray cluster that sees the same files.
         address: of the Ray cluster, "auto" for a running one (default: one is started on this machine).
         workers: Ray actors.
         gpus_per_worker: GPUs of a Ray actor; fractions share one.
         lists_per_part: lists that are scored and written at a time.
         top_k: keep only the best so many items of a list, best first.
+        min_score: keep only items whose score, as it is written, is at least this.
         probabilities: write probabilities of relevance, as `crossjem teach` does.
         skip_bad: leave out malformed rows and lists that cannot be scored, and name them in bad-*.txt.
         device: cpu, cuda, ...; by default a GPU if there is one.
         precision: by default as tuned.
-        dry_run: score 1,000 lists, write nothing, and say how long all would take.
+        dry_run: read and score 1,000 lists, write nothing to OUT, and say how long all would take.
+        price: of a process with its device for an hour; a dry run then says what all lists would cost.
     """
     from crossjem_pl.inference import score as scoring
 
-    job = scoring.Job(model, lists, out, lists_per_part, top_k, probabilities, skip_bad, device, precision)
-    if dry_run:
-        found = scoring.estimate(job)
-        rates = f"{found.lists_per_second:,.1f} lists/s, {found.pairs_per_second:,.0f} pairs/s"
-        hours = f"{found.seconds / 3600:,.2f} hours in one process"
-        print(f"{found.lists:,} lists: {hours}, at {rates} (measured on {found.sample:,} lists)")
+    options = (lists_per_part, top_k, probabilities, skip_bad, device, precision, min_score)
+    job = scoring.Job(model, lists, out, *options)
+    if price is not None and not dry_run:
+        raise ValueError("--price is for --dry-run")
+    if not dry_run:
+        _follow(scoring.score(job, on, address, workers, gpus_per_worker))
+        print(f"wrote {job.out}")
         return
-    _follow(scoring.score(job, on, address, workers, gpus_per_worker))
-    print(f"wrote {out}")
+    found = scoring.estimate(job)
+    seconds = found.of_sample
+    rates = f"{found.sample / seconds:,.1f} lists/s, {found.pairs / seconds:,.0f} pairs/s"
+    shares = ", ".join(
+        f"{name} {getattr(found, name) / seconds:.0%}" for name in ("reading", "scoring", "writing")
+    )
+    cost = "" if price is None else f", cost {found.hours * price:,.2f}"
+    print(f"{found.lists:,} lists: {found.hours:,.2f} hours in one process, at {rates}{cost}")
+    print(f"measured on {found.sample:,} lists: {shares}")
 
 
 def _follow(parts: Iterable[Part]) -> None:
-    """Runs a job; a line a minute, and the sums at the end."""
+    """Runs a job with a bar, or without a terminal a line a minute; the sums at the end."""
+    import numpy as np
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from crossjem_pl.cli.command import new_console
+
     start = told = time.monotonic()
-    lists = pairs = bad = truncated = 0
-    for part in parts:
-        lists, pairs, bad = lists + part.lists, pairs + part.pairs, bad + part.bad
-        truncated += part.truncated
-        seconds = time.monotonic() - start
-        if time.monotonic() - told > _SECONDS:
-            told = time.monotonic()
+    lists = pairs = bad = truncated = size = 0
+    times: list[float] = []
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*columns, console=new_console(), disable=not sys.stdout.isatty()) as bar:
+        task = bar.add_task("", total=None)
+        for done, part in enumerate(parts, 1):
+            lists, pairs, bad = lists + part.lists, pairs + part.pairs, bad + part.bad
+            truncated, size = truncated + part.truncated, size + part.bytes
+            times += [part.seconds / part.lists] * bool(part.lists)
+            seconds = time.monotonic() - start
             rates = f"{lists / seconds:,.1f} lists/s, {pairs / seconds:,.0f} pairs/s"
-            print(f"part {part.number}: {lists:,} lists, {rates}", file=sys.stderr, flush=True)
+            text = f"{lists:,} lists, {rates}, {size / 1e6:,.1f} MB"
+            bar.update(task, description=text, completed=done, total=done + part.left)
+            if time.monotonic() - told > _SECONDS and bar.disable:
+                told = time.monotonic()
+                left = timedelta(seconds=round(seconds / done * part.left))
+                print(
+                    f"{text}, {left} left ({done} of {done + part.left} parts)", file=sys.stderr, flush=True
+                )
     took = timedelta(seconds=round(time.monotonic() - start))
-    print(f"{lists:,} lists, {pairs:,} pairs scored now, in {took}")
+    print(f"{lists:,} lists, {pairs:,} pairs scored now, in {took}; {size / 1e6:,.1f} MB")
+    if times:
+        p50, p95, most = (1000 * seconds for seconds in np.percentile(times, [50, 95, 100]))
+        print(
+            f"milliseconds a list: {p50:.2f} in the median part, {p95:.2f} at the 95th percentile, {most:.2f} at most"
+        )
     if truncated:
         print(f"{truncated:,} texts were longer than the model's limits and were cut")
     if bad:

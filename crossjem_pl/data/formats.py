@@ -14,7 +14,7 @@ from typing import Any
 from crossjem_pl.data.rows import Row, column_names, listed, read_rows
 from crossjem_pl.data.shards import record, shard_files, write_parquet
 from crossjem_pl.data.trec import ReadCounts, write_qrels, write_run
-from crossjem_pl.files import ending, replacing
+from crossjem_pl.files import as_path, ending, replacing
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import PairGroups, RankingList, shown
 
@@ -57,13 +57,14 @@ def detect_layout(
         FileNotFoundError: there is no such file.
         ValueError: no layout fits; lists the columns found and the layouts understood.
     """
-    found = column_names(Path(path))
+    path = as_path(path)
+    found = column_names(path)
     for name in filter(None, (query_column, item_column)):
         if name not in found:
             raise ValueError(f"{path}: no column {name!r} (found: {listed(found)})")
     names = [*found, *["query"] * (query_column is not None)]
     if item_column is not None:
-        first = next(read_rows(Path(path), [item_column])).values.get(item_column)
+        first = next(read_rows(path, [item_column])).values.get(item_column)
         names.append("items" if isinstance(first, list) else "item")
     for layout, (required, _) in LAYOUTS.items():
         if set(required) <= set(names):
@@ -105,7 +106,7 @@ def read_lists(
         ValueError: names the file, the line (row of Parquet, 1-based) and the field of what is malformed; for a
             repeated query id, both lines; for an unknown layout, the columns found and the layouts understood.
     """
-    source = Path(path)
+    source = as_path(path)
     shard_files(source)
     layout = detect_layout(source, query_column, item_column) if format == "auto" else format
     reader = ListReader(layout, label_column, score_column, counts, query_column, item_column)
@@ -323,7 +324,7 @@ def write_lists(
     Raises:
         ValueError: no lists; two lists with one query id; a list that lacks what the format needs.
     """
-    target = Path(path)
+    target = as_path(path)
     format = target_format(target, format)
     count = 0
 

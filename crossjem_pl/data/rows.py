@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossjem_pl.data.shards import COLUMNS_KEY, shard_files
-from crossjem_pl.files import ending, existing, read_lines
+from crossjem_pl.files import RemotePath, ending, existing, read_lines
 from crossjem_pl.lists import as_identifier, as_number, as_text, shown
 
 if TYPE_CHECKING:
@@ -157,7 +157,10 @@ def column_names(path: Path) -> list[str]:
     if ending(first) == ".arrow":
         with _open_arrow(first) as (names, _):
             return names
-    return list(next(_read_file(first, None)).columns)
+    row = next(_read_file(first, None), None)
+    if row is None:
+        raise ValueError(f"{first}: the file has no rows")
+    return list(row.columns)
 
 
 def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Row]:
@@ -173,18 +176,24 @@ def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Ro
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names the file and the line or row, for an ending that is not understood, a file without rows, and
-            anything malformed.
+        ValueError: names the file and the line or row, for an ending that is not understood, a file without rows (a
+            shard may have none if another has some), and anything malformed.
     """
+    empty = True
     for file in shard_files(path):
-        yield from _read_file(file, columns)
+        for row in _read_file(file, columns):
+            empty = False
+            yield row
+    if empty:
+        raise ValueError(f"{path}: the file has no rows")
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[ParquetFile]:
     """A Parquet file whose pages are read through a buffer of 1 MiB a column, their checksums verified.
 
-    It is not memory-mapped: the pages of a map would count as memory of the process.
+    It is not memory-mapped: the pages of a map would count as memory of the process. Of one behind a URL the columns of
+    a row group are fetched together, in few requests.
 
     Raises:
         ValueError: names the file, for what Arrow cannot read, here and inside the block.
@@ -194,12 +203,15 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
 
     existing(path)
     options: dict[str, Any] = {
-        "buffer_size": 1 << 20,
-        "pre_buffer": False,
         "page_checksum_verification": True,
+        "pre_buffer": False,
+        "buffer_size": 1 << 20,
     }
+    source: Any = path
+    if isinstance(path, RemotePath):
+        source, options = path.key, {**options, "pre_buffer": True, "filesystem": path.filesystem}
     try:
-        with pq.ParquetFile(path, **options) as file:
+        with pq.ParquetFile(source, **options) as file:
             written, names = (file.metadata.metadata or {}).get(COLUMNS_KEY.encode()), file.schema_arrow.names
             if written is not None and written != ",".join(names).encode():
                 raise ValueError(f"{path}: damaged: its columns ({listed(names)}) are not those written")
@@ -219,7 +231,7 @@ def _open_arrow(path: Path) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch
 
     existing(path)
     try:
-        with pa.OSFile(str(path)) as raw:
+        with path.open("rb") as raw:
             try:
                 reader = pa.ipc.open_stream(raw)
                 batches: Iterator[pa.RecordBatch] = iter(reader)
@@ -249,12 +261,7 @@ def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
         rows = _read_columns(path, columns)
     else:
         rows = _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
-    empty = True
-    for row in rows:
-        empty = False
-        yield row
-    if empty:
-        raise ValueError(f"{path}: the file has no rows")
+    return rows
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

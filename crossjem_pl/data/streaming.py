@@ -6,9 +6,10 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from crossjem_pl.data.shards import FIELDS, Manifest, shard_files
 from crossjem_pl.files import ending
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 __all__ = ["EpochOrder", "Segment", "ShardIndex", "StreamingLoader"]
 
@@ -49,7 +53,7 @@ class ShardIndex:
     Args:
         path: a Parquet file, or a folder whose shards are taken in the sorted order of their names. A folder with a
             manifest has to be complete.
-        label_column: column of the labels; another name than "labels" has to be there in every shard.
+        label_column: column of the labels, None to read none; another name than "labels" has to be in every shard.
         score_column: column of the teacher scores, likewise.
         buffer: lists that a `StreamingLoader` holds in memory and shuffles among each other.
 
@@ -61,31 +65,34 @@ class ShardIndex:
     """
 
     def __init__(
-        self, path: Path, label_column: str = "labels", score_column: str = "scores", buffer: int = 4096
+        self,
+        path: Path,
+        label_column: str | None = "labels",
+        score_column: str | None = "scores",
+        buffer: int = 4096,
     ) -> None:
         self.path, self._numbers, self.buffer = path, (label_column, score_column), buffer
         self.files = shard_files(path)
         self.columns: tuple[str, ...] = ()
-        entries: list[tuple[int, int, int]] = []
+        rows: list[np.ndarray] = []
         totals: dict[str, int] = {}
         digest = hashlib.sha256()
-        for number, file in enumerate(self.files):
+        for file in self.files:
             digest.update(file.name.encode() + b"\0")
-            counts = self._footer(file, digest)
-            totals[file.name] = sum(counts)
-            entries += [(count, number, group) for group, count in enumerate(counts) if count]
+            rows.append(self._footer(file, digest))
+            totals[file.name] = int(rows[-1].sum())
         manifest = Manifest.read(path) if path.is_dir() else None
         if manifest is not None:
             manifest.check_shards(totals)
-        if not entries:
+        if not any(totals.values()):
             raise ValueError(f"{path}: the shards hold no lists")
         self.digest = digest.hexdigest()[:16]
         """Changes with the names of the shards and with their footers; ours hold a digest of the contents."""
-        rows, files, groups = zip(*entries, strict=True)
-        self.rows = np.asarray(rows, dtype=np.int64)
+        counts, groups = np.concatenate(rows), [np.arange(len(of_file), dtype=np.int32) for of_file in rows]
+        self.rows = counts[counts > 0]
         """int64 [row groups]: lists of each row group, in stored order; none is empty."""
-        self._file = np.asarray(files, dtype=np.int32)
-        self._group = np.asarray(groups, dtype=np.int32)
+        self._group = np.concatenate(groups)[counts > 0]
+        self._file = np.repeat(np.arange(len(rows), dtype=np.int32), list(map(len, rows)))[counts > 0]
         self._reader = ListReader("canonical", label_column, score_column)
 
     def __len__(self) -> int:
@@ -125,25 +132,28 @@ class ShardIndex:
             ValueError: names the file (and the field, for values of another type), for damaged data or a file that is
                 no longer the one that was indexed.
         """
-        for segment in segments:
-            yield from self._read(segment)
+        opened: Path | None = None
+        with ExitStack() as held:
+            for segment in segments:
+                path = self.files[self._file[segment.group]]
+                if path != opened:
+                    held.close()
+                    opened, file = path, held.enter_context(open_parquet(path))
+                yield from self._read(path, file, segment)
 
-    def _read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        path, first = self.files[self._file[segment.group]], int(self._first[segment.group])
+    def _read(self, path: Path, file: ParquetFile, segment: Segment) -> Iterator[pa.RecordBatch]:
+        first = int(self._first[segment.group])
         group, count, at = int(self._group[segment.group]), int(self.rows[segment.group]), 0
-        with open_parquet(path) as file:
-            if group >= file.num_row_groups or file.metadata.row_group(group).num_rows != count:
-                raise ValueError(f"{path}: the file has changed since it was opened for streaming")
-            columns = list(self.columns)
-            for batch in file.iter_batches(
-                READ_LISTS, row_groups=[group], columns=columns, use_threads=False
-            ):
-                low, high = max(segment.start - at, 0), min(segment.stop - at, batch.num_rows)
-                if low < high:
-                    yield self._cast(path, batch.slice(low, high - low), first + at + low)
-                at += batch.num_rows
-                if at >= segment.stop:
-                    return
+        if group >= file.num_row_groups or file.metadata.row_group(group).num_rows != count:
+            raise ValueError(f"{path}: the file has changed since it was opened for streaming")
+        columns = list(self.columns)
+        for batch in file.iter_batches(READ_LISTS, row_groups=[group], columns=columns, use_threads=False):
+            low, high = max(segment.start - at, 0), min(segment.stop - at, batch.num_rows)
+            if low < high:
+                yield self._cast(path, batch.slice(low, high - low), first + at + low)
+            at += batch.num_rows
+            if at >= segment.stop:
+                return
         raise ValueError(f"{path}: row group {group} ends after {at} lists, its footer says {count}")
 
     def _cast(self, path: Path, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -157,8 +167,8 @@ class ShardIndex:
                 raise ValueError(f"{path}, field {name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=[_POSITION, *self.columns])
 
-    def _footer(self, path: Path, digest: Any) -> list[int]:
-        """Lists of each row group of a shard, its columns checked; the digest is told the bytes of the footer."""
+    def _footer(self, path: Path, digest: Any) -> np.ndarray:
+        """int64 [row groups]: lists of each in a shard, its columns checked; the digest is told the footer's bytes."""
         if ending(path) != ".parquet":
             raise ValueError(
                 f"{path}: only Parquet shards are streamed; make them with: "
@@ -169,9 +179,9 @@ class ShardIndex:
             numbers = (
                 n
                 for n, standard in zip(self._numbers, FIELDS[4:], strict=True)
-                if n in names or n != standard
+                if n in names or n not in (standard, None)
             )
-            columns = tuple(dict.fromkeys((*FIELDS[:4], *numbers)))
+            columns = tuple(dict.fromkeys((*FIELDS[:4], *filter(None, numbers))))
             for name in columns:
                 if name not in names:
                     raise ValueError(f"{path}, field {name!r}: is missing (found: {listed(names)})")
@@ -184,7 +194,8 @@ class ShardIndex:
             with path.open("rb") as raw:  # Thrift data, its length in 4 bytes, "PAR1"
                 raw.seek(-8 - file.metadata.serialized_size, 2)
                 digest.update(raw.read())
-            return [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            groups = range(file.num_row_groups)
+            return np.fromiter((file.metadata.row_group(group).num_rows for group in groups), np.int64)
 
 
 def _check_type(path: Path, name: str, kind: pa.DataType) -> None:

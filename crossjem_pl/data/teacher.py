@@ -25,17 +25,11 @@ _PROVENANCE = b"crossjem_pl.provenance"
 
 
 def write_scores(rows: Iterable[tuple[str, str, float]], path: Path, provenance: dict[str, Any]) -> None:
-    """Writes scores and where they come from; the file appears whole or not at all.
-
-    Raises:
-        ValueError: if there are no rows.
-    """
+    """Writes scores and where they come from; the file appears whole or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    if not columns:
-        raise ValueError(f"no scores to write to {path}")
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
     types = (pa.string(), pa.string(), pa.float64())
     table = pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=list(COLUMNS))
     with replacing(path) as stream:
@@ -47,11 +41,9 @@ def read_provenance(path: Path) -> dict[str, Any]:
     """The provenance that `write_scores` stored, empty for files from elsewhere.
 
     Raises:
-        ValueError: names the file, if it is not Parquet, has no scores, or its provenance is damaged.
+        ValueError: names the file, if it is not Parquet or its provenance is damaged.
     """
     with open_parquet(path) as file:
-        if not file.metadata.num_rows:
-            raise ValueError(f"{path}: has no scores; remove it to write them again")
         stored = (file.schema_arrow.metadata or {}).get(_PROVENANCE, b"{}")
     try:
         return dict(json.loads(stored))

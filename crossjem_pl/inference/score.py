@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import chain, islice, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,11 +19,11 @@ import torch
 from torch import Tensor
 
 from crossjem_pl.data.formats import ListReader, detect_layout, read_lists
-from crossjem_pl.data.rows import read_rows
+from crossjem_pl.data.rows import open_parquet, read_rows
 from crossjem_pl.data.shards import Manifest, shard_files
 from crossjem_pl.data.streaming import Segment, ShardIndex
 from crossjem_pl.data.teacher import read_provenance, write_scores
-from crossjem_pl.files import ending, replacing
+from crossjem_pl.files import as_path, ending, replacing
 from crossjem_pl.hashing import content_sha256, file_sha256, weights_sha256
 from crossjem_pl.inference.configuration import Precision
 from crossjem_pl.inference.reranker import Reranker
@@ -39,6 +42,9 @@ class Part(NamedTuple):
         pairs: their items.
         bad: rows and lists that were left out, see `Job.skip_bad`.
         truncated: texts that lost tokens to the model's limits.
+        bytes: of its file.
+        seconds: that reading, scoring and writing it took.
+        left: parts of the job that this call had still to see to after it.
     """
 
     number: int
@@ -46,6 +52,13 @@ class Part(NamedTuple):
     pairs: int
     bad: int
     truncated: int
+    bytes: int = 0
+    seconds: float = 0.0
+    left: int = 0
+
+
+_COUNTS = Part._fields[:5]
+"""What a part's file says of it: that which depends on the job alone."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +67,13 @@ class Job:
 
     Args:
         model: model folder or hub repository.
-        lists: any file or folder that `read_lists` reads. Parquet in the canonical layout is cut into parts by its
-            footers alone; anything else is read through once to count its lists.
-        out: folder for `000000.parquet`, ... (`query_id, item_id, score`, a row an item) and `manifest.json`.
+        lists: any file or folder that `read_lists` reads, here or behind a URL (`RemotePath`). Parquet in the canonical
+            layout is cut into parts by its footers alone; anything else is read through once to count its lists.
+        out: folder, here or behind a URL, for `000000.parquet`, ... (`query_id, item_id, score`, a row an item) and
+            `manifest.json`.
         lists_per_part: about how many lists a part has; parts of Parquet end with a row group.
         top_k: keep only the best so many items of a list, best first; None keeps all, in the list's order.
+        min_score: keep only items whose score, as it is written, is at least this; None keeps all.
         probabilities: write `Ranker.probabilities` of the scores, as a student that distils them expects.
         skip_bad: leave out rows that are malformed and lists that cannot be scored, and name them in
             `bad-000000.txt`, ...; otherwise the first of them is an error.
@@ -74,8 +89,11 @@ class Job:
     skip_bad: bool = False
     device: str | None = None
     precision: Precision | None = None
+    min_score: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("lists", "out"):
+            object.__setattr__(self, name, as_path(getattr(self, name)))
         for name in ("lists_per_part", "top_k"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -91,9 +109,10 @@ def score(
 ) -> Iterator[Part]:
     """Scores the parts of a job that are not there yet, and yields what each gave, in the order they are done.
 
-    A part is a pure function of the job: written under a temporary name and renamed, so that a call that was
-    interrupted goes on where it stopped, and several processes that run one job at once share the work and end with one
-    complete answer. The manifest says what the scores were made with, and is complete when all parts are there.
+    A part is a pure function of the job: written under a temporary name and renamed (see `RemotePath.replace`), so that
+    a call that was interrupted goes on where it stopped, and several processes that run one job at once share the work
+    and end with one complete answer. The manifest says what the scores were made with, and is complete when all parts
+    are there.
 
     Args:
         job: what is scored.
@@ -118,27 +137,33 @@ def score(
         raise ValueError(f"{job.out}: has Parquet files, but no manifest.json that tells how they were made")
     else:
         Manifest(job.out, scoring.provenance).save()
-    todo = [number for number in range(len(scoring.source)) if not scoring.path(number).exists()]
+    there = {path.name for path in job.out.iterdir()}
+    todo = [number for number in range(len(scoring.source)) if scoring.path(number).name not in there]
+    lists: dict[int, int] = {}
     if on == "ray":
         if isinstance(scoring.source, _Stream):
             raise ValueError(
                 f"{job.lists}: on Ray, lists are read from Parquet; make it with: crossjem convert {job.lists} "
                 "FOLDER --shard-size 10000"
             )
-        yield from _on_ray(job, todo, address, workers, gpus_per_worker)
+        parts = _on_ray(job, todo, address, workers, gpus_per_worker)
     else:
         start = os.getpid() % max(len(todo), 1) if isinstance(scoring.source, _Shards) else 0
-        for number in [*todo[start:], *todo[:start]]:  # another process begins elsewhere
-            if not scoring.path(number).exists():
-                yield scoring.score_part(number)
+        parts = scoring.score_parts([*todo[start:], *todo[:start]])  # another process begins elsewhere
+    for part in parts:
+        lists[part.number] = part.lists
+        yield part
     manifest = Manifest(job.out, scoring.provenance, complete=True)
-    for path in map(scoring.path, range(len(scoring.source))):
-        manifest.add(path, int(read_provenance(path)["lists"]))
+    for number, path in enumerate(map(scoring.path, range(len(scoring.source)))):
+        manifest.add(path, lists[number] if number in lists else int(read_provenance(path)["lists"]))
     manifest.save()
 
 
 def check_same(job: Job, file: Path) -> None:
-    """Raises a ValueError if the scores in a file are not those of a job."""
+    """Raises a ValueError if the scores in a file are not those of a job, or there are none in it."""
+    with open_parquet(file) as opened:
+        if not opened.metadata.num_rows:
+            raise ValueError(f"{file}: has no scores; remove it to write them again")
     _Scoring(job).check(Manifest(file, read_provenance(file)))
 
 
@@ -147,34 +172,53 @@ class Estimate(NamedTuple):
 
     Args:
         lists: of the job.
-        sample: lists that were scored to tell.
-        lists_per_second, pairs_per_second: of the sample, tokenising included, reading the files not.
-        seconds: for all lists.
+        sample: lists that were timed to tell.
+        pairs: their items.
+        reading, scoring, writing: seconds that the sample took; it was written to a local file.
     """
 
     lists: int
     sample: int
-    lists_per_second: float
-    pairs_per_second: float
-    seconds: float
+    pairs: int
+    reading: float
+    scoring: float
+    writing: float
+
+    @property
+    def of_sample(self) -> float:
+        """Seconds that the sample took."""
+        return self.reading + self.scoring + self.writing
+
+    @property
+    def hours(self) -> float:
+        """For all lists."""
+        return self.lists / self.sample * self.of_sample / 3600
 
 
 def estimate(job: Job, sample: int = 1000) -> Estimate:
-    """Scores the first `sample` lists, writes nothing, and says how long all would take."""
+    """Reads, scores and writes (but not to `out`) the first `sample` lists, after a tenth more to warm up.
+
+    Parquet in the canonical layout is counted by its footers alone.
+    """
     scoring = _Scoring(job)
-    lists: list[RankingList] = []
-    for number in range(len(scoring.source)):
-        lists += scoring.lists(number)[0]
-        if len(lists) >= sample:
-            break
-    lists = lists[:sample]
-    scoring.reranker.score(lists[: max(len(lists) // 10, 1)])  # warms up
-    start = time.perf_counter()
-    scoring.reranker.score(lists)
-    seconds = time.perf_counter() - start
-    rate = len(lists) / seconds
-    pairs = sum(map(len, lists)) / seconds
-    return Estimate(scoring.source.lists, len(lists), rate, pairs, scoring.source.lists / rate)
+    found = chain.from_iterable(map(scoring.source.read, range(len(scoring.source))))
+    warm, _ = scoring.lists(islice(found, max(min(sample, scoring.source.lists) // 10, 1)))
+    scoring.reranker.score(warm)
+    with TemporaryDirectory() as folder:
+        times = [time.perf_counter()]
+        lists, bad = scoring.lists(islice(found, sample))
+        lists = lists or warm
+        times.append(time.perf_counter())
+        scored = scoring.scored(lists, bad)
+        times.append(time.perf_counter())
+        scoring.write(scored, Path(folder) / "sample.parquet", {})
+        times.append(time.perf_counter())
+    return Estimate(
+        scoring.source.lists,
+        len(lists),
+        sum(map(len, lists)),
+        *(b - a for a, b in pairwise(times)),
+    )
 
 
 class _Scoring:
@@ -198,6 +242,7 @@ class _Scoring:
             "lists_digest": self.source.digest,
             "lists_per_part": job.lists_per_part,
             "top_k": job.top_k,
+            "min_score": job.min_score,
             "skip_bad": job.skip_bad,
         }
 
@@ -209,34 +254,50 @@ class _Scoring:
         """The file of a part."""
         return self.job.out / f"{number:06d}.parquet"
 
-    def lists(self, number: int) -> tuple[list[RankingList], list[str]]:
-        """The lists of a part, and what is wrong with its bad rows."""
+    def lists(self, found: Iterable[RankingList | ValueError]) -> tuple[list[RankingList], list[str]]:
+        """Of what a source gave, the lists and what is wrong with its bad rows."""
         lists: list[RankingList] = []
         bad: list[str] = []
-        for found in self.source.read(number):
-            if isinstance(found, RankingList):
-                lists.append(found)
+        for one in found:
+            if isinstance(one, RankingList):
+                lists.append(one)
             elif self.job.skip_bad:
-                bad.append(str(found))
+                bad.append(str(one))
             else:
-                raise found
+                raise one
         return lists, bad
+
+    def score_parts(self, numbers: Sequence[int]) -> Iterator[Part]:
+        """Scores and writes those of the parts that are not there when it comes to them."""
+        for left, number in zip(reversed(range(len(numbers))), numbers, strict=True):
+            if not self.path(number).exists():
+                yield self.score_part(number)._replace(left=left)
 
     def score_part(self, number: int) -> Part:
         """Scores and writes a part."""
-        before = self.reranker.truncated
-        lists, bad = self.lists(number)
-        scored = [pair for pair in zip(lists, self._scores(lists, bad), strict=True) if pair[1] is not None]
+        start, before = time.perf_counter(), self.reranker.truncated
+        lists, bad = self.lists(self.source.read(number))
+        scored = self.scored(lists, bad)
         pairs, cut = sum(len(one) for one, _ in scored), self.reranker.truncated - before
         part = Part(number, len(scored), pairs, len(bad), cut)
         if bad:
             with replacing(self.job.out / f"bad-{number:06d}.txt") as file:
                 file.writelines(f"{text}\n".encode() for text in bad)
-        rows = (row for one, scores in scored for row in self._rows(one, scores))
-        write_scores(rows, self.path(number), {**self.provenance, **part._asdict()})
-        return part
+        path = self.path(number)
+        self.write(scored, path, {name: getattr(part, name) for name in _COUNTS})
+        return part._replace(bytes=path.stat().st_size, seconds=time.perf_counter() - start)
 
-    def _scores(self, lists: Sequence[RankingList], bad: list[str]) -> Sequence[Tensor]:
+    def scored(self, lists: Sequence[RankingList], bad: list[str]) -> list[tuple[RankingList, Tensor]]:
+        """The lists that can be scored with their scores; what is wrong with the others is added to `bad`."""
+        pairs = zip(lists, self._scores(lists, bad), strict=True)
+        return [(one, scores) for one, scores in pairs if scores is not None]
+
+    def write(self, scored: Sequence[tuple[RankingList, Tensor]], path: Path, counts: dict[str, Any]) -> None:
+        """Writes a part's file."""
+        rows = (row for one, scores in scored for row in self._rows(one, scores))
+        write_scores(rows, path, {**self.provenance, **counts})
+
+    def _scores(self, lists: Sequence[RankingList], bad: list[str]) -> Sequence[Tensor | None]:
         """The scores of each list; None where it cannot be scored, if such lists are skipped."""
         try:
             return self.reranker.score(lists)
@@ -246,7 +307,7 @@ class _Scoring:
             if len(lists) > 1:
                 return [scores for one in lists for scores in self._scores([one], bad)]
             bad.append(str(error))
-            return [None]  # type: ignore[list-item]
+            return [None]
 
     def _rows(self, one: RankingList, scores: Tensor) -> Iterator[tuple[str, str, float]]:
         scores = scores.double()
@@ -256,7 +317,8 @@ class _Scoring:
         if self.job.top_k is not None:
             order = torch.sort(scores, descending=True, stable=True).indices[: self.job.top_k].tolist()
         values = scores.tolist()
-        return ((one.query_id, one.item_ids[i], values[i]) for i in order)
+        lowest = -math.inf if self.job.min_score is None else self.job.min_score
+        return ((one.query_id, one.item_ids[i], values[i]) for i in order if values[i] >= lowest)
 
 
 def _source(job: Job) -> _Shards | _Stream:
@@ -270,7 +332,7 @@ class _Shards:
     """Parts of canonical Parquet: row groups that begin within the same `size` lists. Any part is read at once."""
 
     def __init__(self, path: Path, size: int) -> None:
-        self._index = ShardIndex(path)
+        self._index = ShardIndex(path, None, None)
         self.digest, self.lists = self._index.digest, len(self._index)
         starts = np.cumsum(self._index.rows) - self._index.rows
         self._part_of = np.unique(starts // size, return_inverse=True)[1]
@@ -280,7 +342,7 @@ class _Shards:
 
     def read(self, number: int) -> Iterator[RankingList | ValueError]:
         """The lists of a part, or the error that names file, row and field, in stored order."""
-        groups = np.flatnonzero(self._part_of == number).tolist()
+        groups = range(*np.searchsorted(self._part_of, [number, number + 1]))
         for batch in self._index.read(Segment(group, 0, int(self._index.rows[group])) for group in groups):
             for row in range(batch.num_rows):
                 try:
@@ -350,14 +412,18 @@ def _on_ray(job: Job, todo: Sequence[int], address: str | None, workers: int, gp
 
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
             parts = [self.scoring.score_part(int(number)) for number in batch["number"]]
-            return {name: [getattr(part, name) for part in parts] for name in Part._fields}
+            return {
+                name: [getattr(part, name) for part in parts] for name in Part._fields
+            }  # a column a field
 
     try:
         parts = data.from_items([{"number": number} for number in todo], override_num_blocks=len(todo) or 1)
-        pool = data.ActorPoolStrategy(size=workers)
+        pool = data.ActorPoolStrategy(
+            size=workers, max_tasks_in_flight_per_actor=1
+        )  # nobody waits behind a slow one
         done = parts.map_batches(Worker, batch_size=1, compute=pool, num_cpus=1, num_gpus=gpus)
-        for row in done.iter_rows():
-            yield Part(**{name: int(row[name]) for name in Part._fields})
+        for left, row in zip(reversed(range(len(todo))), done.iter_rows(), strict=True):
+            yield Part(**{name: row[name] for name in Part._fields})._replace(left=left)
     finally:
         if started:
             ray.shutdown()

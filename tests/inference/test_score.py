@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow.fs import S3FileSystem
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher import join_scores, read_provenance, read_scores
+from crossjem_pl.files import as_path
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.score import Job, _Scoring, score
 from crossjem_pl.inference.teach import teach
@@ -206,12 +211,111 @@ def test_bad_rows_are_an_error_or_named_and_left_out(
     assert read_scores(tmp_path / "skipping").keys() == expected(model, lists).keys()
 
 
+def test_scores_below_a_limit_are_left_out(
+    model: str, source: Path, lists: list[RankingList], tmp_path: Path
+) -> None:
+    """Parts from which nothing is kept are there, and count their lists."""
+    values = expected(model, lists)
+    for lowest in (float(np.median([*values.values()])), sorted(values.values())[-1]):
+        out = tmp_path / str(lowest)
+        assert sum(part.lists for part in score(Job(model, source, out, 5, min_score=lowest))) == len(lists)
+        assert read_scores(out) == pytest.approx({k: v for k, v in values.items() if v >= lowest}, abs=1e-5)
+        assert sum(
+            shard["lists"] for shard in json.loads((out / "manifest.json").read_text())["shards"]
+        ) == len(lists)
+    assert not list(score(Job(model, source, out, 5, min_score=lowest))), "all parts are there"
+
+
+def test_lists_and_scores_behind_a_url(
+    model: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same files as here, and the same resumption."""
+    url = f"file://{tmp_path}/there"
+    assert len(list(score(Job(model, source, tmp_path / "here", 5)))) > 3
+    job = Job(model, as_path(f"file://{source}"), as_path(url), 5)
+    done = next(iter(score(job)))
+    command = ["score", model, f"file://{source}", "--out", url, "--lists-per-part", "5"]
+    assert main(command) == 0
+    assert f"wrote {url}" in capsys.readouterr().out
+    assert done.bytes == (tmp_path / "there" / f"{done.number:06d}.parquet").stat().st_size
+    here, there = stored(tmp_path / "here"), stored(tmp_path / "there")
+    assert {name: here[name] for name in here if name.endswith(".parquet")} == {
+        name: there[name] for name in there if name.endswith(".parquet")
+    }
+    assert here.keys() == there.keys()
+    assert read_scores(as_path(url)) == read_scores(tmp_path / "here")
+    with pytest.raises(FileNotFoundError, match=r"file:///.*/none"):
+        list(score(replace(job, lists=as_path(f"{url}/none"))))
+    with pytest.raises(ValueError, match=r"nowhere://bucket: cannot be opened"):
+        list(score(replace(job, lists=as_path("nowhere://bucket/lists"))))
+
+
+def test_lists_and_scores_in_an_object_store(
+    model: str, lists: list[RankingList], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a real S3 server, where moto[server] is installed: read, stopped, resumed, refused, read again."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0)
+    server.start()
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION"):
+        monkeypatch.setenv(f"AWS_{name}", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    try:
+        S3FileSystem(endpoint_override=address, allow_bucket_creation=True).create_dir("of-tests")
+        write_shards(lists, tmp_path / "lists", 7, row_group=2)
+        write_shards(lists, as_path("s3://of-tests/lists"), 7, row_group=2)
+        here = Job(model, tmp_path / "lists", tmp_path / "here", 5)
+        there = replace(here, lists=as_path("s3://of-tests/lists"), out=as_path("s3://of-tests/deep/out"))
+        list(score(here))
+        first = next(iter(score(there)))
+        assert first.number not in {part.number for part in score(there)}
+        names = sorted(path.name for path in there.out.iterdir())
+        assert names == sorted(stored(here.out)), "no temporary object is left"
+        for name in names:
+            assert (there.out / name).open("rb").read() == stored(here.out)[name]
+        with pytest.raises(ValueError, match=r"s3://of-tests/deep/out: .* made with top_k=None"):
+            list(score(replace(there, top_k=2)))
+        assert read_scores(there.out) == read_scores(here.out)
+        write_lists(lists, as_path("s3://of-tests/lists.jsonl.gz"))
+        assert [one.query_id for one in read_lists("s3://of-tests/lists.jsonl.gz")] == [
+            one.query_id for one in lists
+        ]
+    finally:
+        server.stop()
+
+
+def test_progress_says_rates_and_what_is_left(
+    model: str,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("crossjem_pl.cli.score._SECONDS", -1.0)
+    assert main(["score", model, str(source), "--out", str(tmp_path / "out"), "--lists-per-part", "5"]) == 0
+    told = capsys.readouterr()
+    parts = len(list((tmp_path / "out").glob("*.parquet")))
+    lines = [line for line in told.err.splitlines() if " left (" in line]
+    assert [line.partition(" left (")[2] for line in lines] == [
+        f"{n} of {parts} parts)" for n in range(1, parts + 1)
+    ]
+    assert all(unit in lines[-1] for unit in ("23 lists", "lists/s", "pairs/s", "MB", "0:00:00 left"))
+    assert "at the 95th percentile" in told.out
+
+
 def test_a_dry_run_writes_nothing(
     model: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["score", model, str(source), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "23 lists: 0.00 hours in one process, at " in capsys.readouterr().out
+    command = ["score", model, str(source), "--out", str(tmp_path / "out"), "--price", "1e9"]
+    assert main([*command, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "23 lists: 0.00 hours in one process, at " in told
+    assert re.search(
+        r", cost [\d,]+\.\d\d\nmeasured on 21 lists: reading \d+%, scoring \d+%, writing \d+%", told
+    )
     assert not (tmp_path / "out").exists()
+    assert main(command) == 2
+    assert "--price is for --dry-run" in capsys.readouterr().err
 
 
 def test_ray_scores_bit_for_bit_the_same(
@@ -249,7 +353,7 @@ def _is_actor(path: Path) -> bool:
 
 
 def test_teach_writes_one_file_of_probabilities(
-    model: str, source: Path, lists: list[RankingList], tmp_path: Path
+    model: str, source: Path, lists: list[RankingList], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "scores.parquet"
     command = ["teach", model, str(source), "--out", str(out), "--lists-per-part", "5"]
@@ -264,6 +368,9 @@ def test_teach_writes_one_file_of_probabilities(
     write_lists(lists[:3], other)
     assert main(["teach", model, str(other), "--out", str(out)]) == 2
     assert read_scores(out) == found
+    pq.write_table(pq.read_table(out).slice(0, 0), out)
+    assert main(command) == 2
+    assert "has no scores; remove it" in capsys.readouterr().err
 
 
 def test_teach_takes_log_probabilities_for_what_they_are(tiny_models_folder: Path, tmp_path: Path) -> None:
@@ -286,5 +393,6 @@ def test_lists_are_read_again_where_a_part_needs_them(
 ) -> None:
     write_lists(lists, tmp_path / "lists.jsonl")
     scoring = _Scoring(Job(model, tmp_path / "lists.jsonl", tmp_path / "out", 5))
-    assert list(read_lists(tmp_path / "lists.jsonl"))[5].query_id == scoring.lists(1)[0][0].query_id
-    assert [one.query_id for one in scoring.lists(0)[0]] == [one.query_id for one in lists[:5]]
+    found = [scoring.lists(scoring.source.read(number))[0] for number in (1, 0)]
+    assert list(read_lists(tmp_path / "lists.jsonl"))[5].query_id == found[0][0].query_id
+    assert [one.query_id for one in found[1]] == [one.query_id for one in lists[:5]]
