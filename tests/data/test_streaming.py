@@ -95,9 +95,9 @@ def test_skipped_row_groups_are_not_read(folder: Path, monkeypatch: pytest.Monke
     read: list[int] = []
     original = ShardIndex._read
 
-    def counted(self: ShardIndex, segment: Any) -> Any:
+    def counted(self: ShardIndex, path: Path, file: Any, segment: Any) -> Any:
         read.append(segment.stop - segment.start)
-        return original(self, segment)
+        return original(self, path, file, segment)
 
     monkeypatch.setattr(ShardIndex, "_read", counted)
     queries(loader(folder))
