@@ -4,7 +4,7 @@
 #   make table6 SMOKE=1
 #   make table6 DATA=data ENCODER=distilbert/distilbert-base-uncased SEEDS="0 1 2"
 #   make table6 DATASET=debian-titles DATA=data/debian-titles ENCODER=packaged:all-MiniLM-L6-v2
-#   make study-accuracy DATA=data/debian-titles SEEDS=0 STUDY_OPTIONS="--minutes 10 --more-seeds 1 2"
+#   make study-accuracy DATA=data/debian-titles SEEDS=0 STUDY_OPTIONS="--minutes 10"
 
 TABLES := 2 3 4 5 6 7 8 9 10 11
 SMOKE ?=

@@ -6,7 +6,7 @@ CROSS-JEM and monoBERT with the ranking probability loss against sentence-transf
 ListNetLoss (model and loss in the same loop: its trainer's overhead is left out). Every measurement runs in a fresh
 process, whose peak memory is its own: VmHWM minus the resident size before the first step, on a GPU torch's peak.
 
-Writes training.json, training.md and training.png.
+Writes training.json and training.md.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +22,13 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
-from benchmarks.charts import chart, curves, logarithmic
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, overlays
 from benchmarks.measuring import MemoryMeter
 from benchmarks.pages import provenance, table, write
 from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
 from benchmarks.program import run as run_program
 from crossjem_pl.data.simulator import simulate
+from crossjem_pl.inference.timing import milliseconds
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import RankingProbabilityLoss
 from crossjem_pl.rankers.encoders import resolve
@@ -69,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
     found = {"provenance": about, "encoder": args.encoder, "steps": args.steps}
     found["rows"] = with_ratios(rows, [name for name in BASELINES if name in args.systems])
     write(found, page(found), args.out, "training")
-    plot(found, args.out / "training.png")
 
 
 class Learner:
@@ -91,25 +88,17 @@ class Learner:
             from sentence_transformers.cross_encoder.losses import ListNetLoss
 
             model = CrossEncoder(resolve(encoder), num_labels=1, device=device.type)
-            model.preprocess = self._timed(model.preprocess)
             self.criterion: Any = ListNetLoss(model, mini_batch_size=32)
             self.collate: Any = None
         else:
             model = build_ranker(name, encoder)
-            self.criterion, self.collate = RankingProbabilityLoss(), self._timed(model.collate)
+            self.criterion, self.collate = RankingProbabilityLoss(), model.collate
         self.module: nn.Module = model.train().to(device)
         self.optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-5)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
-        self.tokenising = 0.0
 
-    def step(self, lists: Sequence[RankingList]) -> tuple[float, float]:
-        """One optimiser step on lists of one length: forward, loss, backward, AdamW.
-
-        Returns:
-            Milliseconds of the whole, and those of them that made tensors of the texts.
-        """
-        self.tokenising = 0.0
-        start = _now()
+    def step(self, lists: Sequence[RankingList]) -> None:
+        """One optimiser step on lists of one length: tokenising, forward, loss, backward, AdamW."""
         lower = self.precision != "float32"
         dtype = getattr(torch, self.precision) if lower else None
         with torch.autocast(self.device.type, dtype=dtype, enabled=lower):
@@ -118,7 +107,6 @@ class Learner:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return _now() - start, self.tokenising
 
     def _loss(self, lists: Sequence[RankingList]) -> Tensor:
         scores = [torch.tensor(ranking_list.scores or ()) for ranking_list in lists]
@@ -130,15 +118,6 @@ class Learner:
         targets[batch.item_mask] = torch.cat(scores).to(self.device)
         return self.criterion(self.module(batch), targets, batch.item_mask)
 
-    def _timed(self, call: Any) -> Any:
-        def timed(*args: Any, **keywords: Any) -> Any:
-            start = _now()
-            result = call(*args, **keywords)
-            self.tokenising += _now() - start
-            return result
-
-        return timed
-
 
 def measure_steps(spec: Mapping[str, Any]) -> dict[str, float]:
     """Medians over the steps of one system, and its peak memory, in this process.
@@ -147,8 +126,7 @@ def measure_steps(spec: Mapping[str, Any]) -> dict[str, float]:
         spec: `name`, `encoder`, `items`, `batch_size` (lists a step), `precision`, `device`, `threads`, `steps`.
 
     Returns:
-        `step_ms`, `tokenise_ms` (a part of it), `pairs_per_second` (tokenising included), `peak_mib` (beyond the
-        resident model).
+        `step_ms` and `pairs_per_second` (tokenising included), `peak_mib` (beyond the resident model).
     """
     torch.manual_seed(0)
     torch.set_num_threads(spec["threads"])
@@ -156,13 +134,11 @@ def measure_steps(spec: Mapping[str, Any]) -> dict[str, float]:
     learner = Learner(spec["name"], spec["encoder"], device, spec["precision"])
     lists = list(simulate(steps * size, spec["items"], seed=3))
     meter = MemoryMeter(device)
-    times = [learner.step(lists[i * size : (i + 1) * size]) for i in range(steps)]
-    whole, tokenising = np.median(times[WARMUP:], axis=0).tolist()
-    speed = 1000 * size * spec["items"] / whole
+    times = [milliseconds(learner.step, lists[i * size : (i + 1) * size]) for i in range(steps)]
+    step = float(np.median(times[WARMUP:]))
     return {
-        "step_ms": whole,
-        "tokenise_ms": tokenising,
-        "pairs_per_second": speed,
+        "step_ms": step,
+        "pairs_per_second": 1000 * size * spec["items"] / step,
         "peak_mib": meter.growth(),
     }
 
@@ -185,8 +161,8 @@ def page(found: Mapping[str, Any]) -> list[str]:
     """Markdown lines of the content of the JSON file."""
     baselines = [name for name in BASELINES if any(name in row["faster"] for row in found["rows"])]
     columns = {"": "{name}", "items": "{items:d}", "lists": "{batch_size:d}", "precision": "{precision}"}
-    columns |= {"step ms": "{step_ms:,.1f}", "tokenising ms": "{tokenise_ms:,.1f}"}
-    columns |= {"pairs/s": "{pairs_per_second:,.0f}", "peak MiB": "{peak_mib:,.0f}"}
+    columns |= {"step ms": "{step_ms:,.1f}", "pairs/s": "{pairs_per_second:,.0f}"}
+    columns["peak MiB"] = "{peak_mib:,.0f}"
     columns |= {f"pairs/s, {name} = 1": f"{{faster[{name}]:.2f}}x" for name in baselines}
     columns |= {f"{name}'s peak": f"{{leaner[{name}]:.2f}}x" for name in baselines}
     return [
@@ -202,26 +178,6 @@ def page(found: Mapping[str, Any]) -> list[str]:
         "",
         *table(found["rows"], columns),
     ]
-
-
-def plot(found: Mapping[str, Any], path: Path) -> None:
-    """Pairs a second and peak memory against the number of items, at the largest batch of the first setting."""
-    size = max(row["batch_size"] for row in found["rows"])
-    precision = found["rows"][0]["precision"]
-    rows = [row for row in found["rows"] if (row["batch_size"], row["precision"]) == (size, precision)]
-    title = f"{found['provenance']['machine']}, {precision}, {size} lists a step"
-    with chart(path, title, panels=2, width=4.8, height=3.6) as panels:
-        labels = {"pairs_per_second": "pairs a second", "peak_mib": "peak memory, MiB"}
-        for axes, (key, label) in zip(panels, labels.items(), strict=True):
-            curves(axes, rows, "items", key)
-            logarithmic(axes, sorted({row["items"] for row in rows}), "items a list", label)
-        panels[0].legend(frameon=False, fontsize=7)
-
-
-def _now() -> float:
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return 1000 * time.perf_counter()
 
 
 def _options() -> argparse.ArgumentParser:

@@ -4,10 +4,9 @@
         --lists dev.jsonl.gz --corpus train.jsonl.gz --out docs/results
 
 Models are model folders of any ranker; the first is what the others are compared with. Lists need labels; their
-order, or the column `first_stage`, is the first stage's. A sample of the lists is extended with BM25's best texts of
-the corpus (the item texts of --lists and of every --corpus, which may also be a table of ids and texts), and every
-model ranks it at every number of candidates. What other numbers of items a pass do, `crossjem tune` and Table 9 show;
-on which kinds of lists a model is better, `crossjem report` of its runs.
+order is the first stage's. A sample of the lists is extended with BM25's best texts of the corpus (the item texts of
+--lists and of every --corpus), and every model ranks it at every number of candidates. What other numbers of items a
+pass do, `crossjem tune` and Table 9 show; on which kinds of lists a model is better, `crossjem report` of its runs.
 
 Writes limits.json, limits.md and limits.png.
 """
@@ -15,7 +14,8 @@ Writes limits.json, limits.md and limits.png.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,13 @@ from benchmarks.pages import difference, interval, provenance, table, write
 from benchmarks.program import PRECISIONS, defaults, parser, torch_device
 from benchmarks.program import run as run_program
 from benchmarks.statistics import differences, mean_cells
-from crossjem_pl.data.formats import detect_layout, read_lists
-from crossjem_pl.data.rows import column_names
-from crossjem_pl.data.trec import read_texts
+from crossjem_pl.data.formats import read_lists
 from crossjem_pl.evaluation.metrics import evaluate_run
-from crossjem_pl.files import ending, existing
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import take_turns
 from crossjem_pl.lists import RankingList
 
 METRICS = ("RR@10", "AP@10")
-FIRST_STAGE = "first_stage"
-"""Column of the first stage's scores."""
 _WARMUP = 2
 """Lists that come first, once more than the others, and are not counted."""
 
@@ -58,27 +53,33 @@ def run(args: argparse.Namespace) -> None:
     if args.items[0] < 2:
         raise ValueError(f"--items: a list needs at least 2 candidates, got {args.items[0]}")
     device = torch_device(args.device)
-    folders = named_folders(args.model)
-    lists, ordered = labelled_lists(args.lists)
-    fewest = min(args.items)
-    candidates = measurable(lists, fewest)
+    lists = list(read_lists(args.lists, score_column=None))
+    if bare := next((one.query_id for one in lists if one.labels is None), None):
+        raise ValueError(f"{args.lists}: list {bare!r} has no labels, so nothing can be measured on it")
+    candidates = measurable(lists, args.items[0])
     if not candidates:
         raise ValueError(
-            f"{args.lists}: no list has a relevant item and fewer than {fewest} of them, the smallest of --items"
+            f"{args.lists}: no list has a relevant item and fewer than {args.items[0]} of them, the smallest of --items"
         )
     drawn = np.random.default_rng(args.seed).permutation(len(candidates))[: args.queries]
-    rerankers = read_models(folders, device, args.precision)
+    rerankers = {
+        name: read_model(folder, device, args.precision) for name, folder in dict(args.model).items()
+    }
     found: dict[str, Any] = {"provenance": provenance(device, args.command), "models": list(rerankers)}
     found |= {name: getattr(args, name) for name in ("precision", "seed", "smoke", "items")}
-    found["lists"] = {"file": args.lists.name, "all": len(lists), "first_stage": ordered}
-    corpus = Corpus(_texts(lists, args.corpus), args.seed)
+    found["lists"] = {"file": args.lists.name, "all": len(lists)}
+    more = (
+        one
+        for path in args.corpus
+        for one in read_lists(path, label_column=None, score_column=None, unique=False)
+    )
+    corpus = Corpus((text for one in chain(lists, more) for text in one.items), args.seed)
     found["corpus"] = {"files": [path.name for path in (args.lists, *args.corpus)], "texts": len(corpus)}
     extended = [
         extend(candidates[i], corpus, max(args.items)) for i in track(sorted(drawn), "lists extended")
     ]
-    longest = [ranking_list for ranking_list, *_ in extended]
-    added, unmatched = np.mean([numbers for _, *numbers in extended], axis=0).tolist()
-    sample = {"lists": len(drawn), "measurable": len(candidates), "added": added, "unmatched": unmatched}
+    longest, added = [one for one, _ in extended], float(np.mean([added for _, added in extended]))
+    sample = {"lists": len(drawn), "measurable": len(candidates), "added": added}
     found |= {"sample": sample, "by_items": []}
     for size in track(args.items, "numbers of candidates"):
         rows = measure(rerankers, [cut(ranking_list, size) for ranking_list in longest])
@@ -125,76 +126,36 @@ def per_query(lists: Sequence[RankingList], scores: Sequence[Tensor]) -> pd.Data
     return evaluate_run(run, qrels, list(METRICS)).per_query.loc[list(run)]
 
 
-def named_folders(given: Sequence[str]) -> dict[str, str]:
-    """`NAME=FOLDER` arguments as name -> folder, in their order.
+def named_folder(argument: str) -> tuple[str, str]:
+    """Name and folder of a `NAME=FOLDER` argument.
 
     Raises:
-        ValueError: for an argument of another form, or a name that comes twice.
+        ValueError: for an argument of another form.
     """
-    folders: dict[str, str] = {}
-    for argument in given:
-        name, equals, folder = argument.partition("=")
-        if not (name and equals and folder):
-            raise ValueError(f"--model: expected NAME=FOLDER, got {argument!r}")
-        if name in folders:
-            raise ValueError(f"--model: the name {name!r} is given twice")
-        folders[name] = folder
-    return folders
+    name, _, folder = argument.partition("=")
+    if not (name and folder):
+        raise ValueError(f"expected NAME=FOLDER, got {argument!r}")
+    return name, folder
 
 
-def read_models(folders: Mapping[str, str], device: Any, precision: str) -> dict[str, Reranker]:
-    """The models, their caches of token ids off: no text that was seen before is faster than a new one.
+def read_model(folder: str, device: Any, precision: str) -> Reranker:
+    """The model, its caches of token ids off: no text that was seen before is faster than a new one.
 
     Raises:
         FileNotFoundError: if there is no such model.
-        ValueError: if a folder holds none, or not one for the device and precision.
+        ValueError: if the folder holds none, or not one for the device and precision.
     """
-    rerankers = {}
-    for name, folder in folders.items():
-        rerankers[name] = Reranker.from_pretrained(folder, device, precision)  # type: ignore[arg-type]
-        ranker: Any = rerankers[name].ranker
-        tokenizers = [ranker.tokenizer] if hasattr(ranker, "tokenizer") else []
-        for tokenizer in (*tokenizers, *getattr(ranker, "tokenizers", {}).values()):
-            tokenizer.cache_size = 0
-    return rerankers
-
-
-def labelled_lists(path: Path) -> tuple[list[RankingList], bool]:
-    """All lists of a file, and whether their `scores` are those of the first stage.
-
-    The column `first_stage` is read as the scores if there is one; otherwise no scores are read, since `scores` may
-    well be a teacher's.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: names the file and line of what is malformed, or the list that has no labels.
-    """
-    existing(path)
-    ordered = FIRST_STAGE in column_names(path) and detect_layout(path) != "mteb"
-    lists = list(read_lists(path, score_column=FIRST_STAGE if ordered else None))
-    for ranking_list in lists:
-        if ranking_list.labels is None:
-            raise ValueError(
-                f"{path}: list {ranking_list.query_id!r} has no labels, so nothing can be measured on it"
-            )
-    return lists, ordered
-
-
-def _texts(lists: Sequence[RankingList], files: Sequence[Path]) -> Iterator[str]:
-    """Item texts of lists and of files: of lists, or tables of ids and texts; repeats included."""
-    yield from (text for ranking_list in lists for text in ranking_list.items)
-    for path in files:
-        if ending(existing(path)) in (".tsv", ".txt"):
-            yield from read_texts(path).values()
-        else:
-            for ranking_list in read_lists(path, label_column=None, score_column=None, unique=False):
-                yield from ranking_list.items
+    reranker = Reranker.from_pretrained(folder, device, precision)  # type: ignore[arg-type]
+    ranker: Any = reranker.ranker
+    tokenizers = [ranker.tokenizer] if hasattr(ranker, "tokenizer") else []
+    for tokenizer in (*tokenizers, *getattr(ranker, "tokenizers", {}).values()):
+        tokenizer.cache_size = 0
+    return reranker
 
 
 def page(found: Mapping[str, Any]) -> list[str]:
     """Markdown lines of the content of the JSON file."""
     sample, corpus, names = found["sample"], found["corpus"], found["models"]
-    order = "the column `first_stage`" if found["lists"]["first_stage"] else "the order in the file"
     columns = {"model": "{model}", "candidates": "{items:d}", **_figures(names[0])}
     return [
         "# Where accuracy is lost",
@@ -210,10 +171,10 @@ def page(found: Mapping[str, Any]) -> list[str]:
         "",
         f"{sample['lists']:,} lists, drawn with seed {found['seed']} from the {sample['measurable']:,} with at least "
         f"one relevant item and fewer than {min(found['items'])}. A list of N candidates holds its relevant items, "
-        f"then its own others in the first stage's order ({order}), then BM25's best of the {corpus['texts']:,} "
+        f"then its own others in their order, then BM25's best of the {corpus['texts']:,} "
         f"different item texts of {', '.join(corpus['files'])}, cut at N. At "
-        f"{max(found['items'])} candidates {sample['added']:.0f} are added ones, {sample['unmatched']:.0f} of these "
-        "without a word of the query (means). **An added text counts as not relevant though nobody has judged it**: "
+        f"{max(found['items'])} candidates {sample['added']:.0f} are added ones (mean). **An added "
+        "text counts as not relevant though nobody has judged it**: "
         "some may be relevant, which takes from every model, and the more the better it is.",
         "",
         "Models see the items in an order that tells nothing of them. Time: the median, one list at a time, texts to "
@@ -253,7 +214,8 @@ def _figures(baseline: str) -> dict[str, Any]:
 def _options() -> argparse.ArgumentParser:
     out = parser("benchmarks.limits", __doc__, "docs/results", encoder=None)
     model = "repeat it; the first is the baseline"
-    out.add_argument("--model", action="append", required=True, metavar="NAME=FOLDER", help=model)
+    named: dict[str, Any] = {"type": named_folder, "metavar": "NAME=FOLDER"}
+    out.add_argument("--model", action="append", required=True, help=model, **named)
     out.add_argument("--lists", type=Path, required=True, metavar="FILE", help="labelled lists")
     corpus = {"type": Path, "nargs": "+", "action": "extend", "default": [], "metavar": "FILE"}
     out.add_argument("--corpus", **corpus, help="more texts to add")  # type: ignore[arg-type]

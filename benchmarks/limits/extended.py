@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ class Corpus:
     Args:
         texts: of two that are equal but for case and outer white space the first is kept.
         seed: of the order among texts of equal score, those without a word of the query included.
-
-    Raises:
-        ValueError: if there are no texts, or none with a word.
     """
 
     def __init__(self, texts: Iterable[str], seed: int = 0) -> None:
@@ -33,23 +30,18 @@ class Corpus:
         for text in texts:
             distinct.setdefault(folded(text), text)
         self.texts, self.keys = tuple(distinct.values()), tuple(distinct)
-        words = [words_of(text) for text in self.texts]
-        if not any(words):
-            raise ValueError(f"the corpus of {len(words)} texts has no words to find them by")
         self._index = BM25(method="lucene")
-        self._index.index(words, show_progress=False)
+        self._index.index([words_of(text) for text in self.texts], show_progress=False)
         self._ties = np.random.default_rng(seed).permutation(len(self.texts))
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Positions of all texts, best first, int64 [texts], and the score of every text, float32 [texts]."""
+    def ranked(self, query: str) -> NDArray[np.int64]:
+        """Positions of all texts, best first, int64 [texts]."""
         words = words_of(query)
-        scores = np.zeros(len(self.texts), dtype=np.float32)
-        if words:
-            scores = np.asarray(self._index.get_scores(words), dtype=np.float32)
-        return np.lexsort((self._ties, -scores)), scores
+        scores = self._index.get_scores(words) if words else np.zeros(len(self.texts))
+        return np.lexsort((self._ties, -scores))
 
 
 def folded(text: str) -> str:
@@ -67,68 +59,36 @@ def measurable(lists: Iterable[RankingList], fewest: int) -> list[RankingList]:
     return [ranking_list for ranking_list in lists if 0 < len(relevant_items(ranking_list)) < fewest]
 
 
-def extend(ranking_list: RankingList, corpus: Corpus, size: int) -> tuple[RankingList, int, int]:
-    """The list with `size` items: its relevant ones, its others in the first stage's order, the corpus's in BM25's.
+def extend(ranking_list: RankingList, corpus: Corpus, size: int) -> tuple[RankingList, int]:
+    """The list with `size` items, its relevant ones, then its others, then the corpus's in BM25's order, and how many
+    of its items are the corpus's.
 
     Not added: a text that the list has already, or that equals the query (see `folded`). Added items have grade 0.
     The items' ids are made anew, of their old ids and texts: metrics break ties by id, and no id should tell where
     an item comes from.
 
-    Args:
-        ranking_list: its `scores`, if any, are the first stage's; without them its items stand in its order.
-        corpus: where negatives come from.
-        size: at least the number of relevant items.
-
-    Returns:
-        The list, how many of its items are the corpus's, and how many of those share no word with the query.
-
     Raises:
-        ValueError: if the list has more relevant items, or list and corpus together have too few texts; says how
-            many there are.
+        ValueError: if list and corpus together have too few texts; says how many there are.
     """
-    first = relevant_items(ranking_list)
-    if len(first) > size:
+    first, labels = relevant_items(ranking_list), ranking_list.labels or ()
+    kept = [*first, *(i for i in range(len(ranking_list)) if i not in first)][:size]
+    taken = {folded(ranking_list.query), *map(folded, ranking_list.items)}
+    order = corpus.ranked(ranking_list.query)[: size + len(taken)].tolist()
+    added = [corpus.texts[i] for i in order if corpus.keys[i] not in taken][: size - len(kept)]
+    if len(kept) + len(added) < size:
         raise ValueError(
-            f"list {ranking_list.query_id!r}: {len(first)} relevant items do not fit into {size}"
+            f"list {ranking_list.query_id!r}: {size} items were asked for, but its own {len(kept)} items and the "
+            f"corpus of {len(corpus)} different texts make no more than {len(kept) + len(added)}; add a --corpus "
+            "or lower --items"
         )
-    labels, scores = ranking_list.labels or (), ranking_list.scores
-    others = [i for i in range(len(ranking_list)) if i not in set(first)]
-    if scores is not None:
-        others.sort(key=lambda i: -scores[i])
-    kept = [*first, *others][:size]
-    items, grades = [ranking_list.items[i] for i in kept], [labels[i] for i in kept]
-    ids = [content_id(f"{ranking_list.item_ids[i]}\t{ranking_list.items[i]}") for i in kept]
-    missing = size - len(kept)
-    added, unmatched = _negatives(ranking_list, corpus, missing) if missing else ([], 0)
-    ids += [content_id(f"\t{text}") for text in added]
-    query_id, query = ranking_list.query_id, ranking_list.query
-    grades += [0.0] * missing
-    return RankingList(query_id, query, tuple(ids), (*items, *added), tuple(grades)), missing, unmatched
+    items = [ranking_list.items[i] for i in kept] + added
+    old = [ranking_list.item_ids[i] for i in kept] + [""] * len(added)
+    ids = tuple(content_id(f"{item_id}\t{text}") for item_id, text in zip(old, items, strict=True))
+    grades = [labels[i] for i in kept] + [0.0] * len(added)
+    query = (ranking_list.query_id, ranking_list.query)
+    return RankingList(*query, ids, tuple(items), tuple(grades)), len(added)
 
 
 def cut(ranking_list: RankingList, size: int) -> RankingList:
-    """The first `size` items of an extended list, in the order of their ids, which tells nothing of the items.
-
-    Raises:
-        ValueError: if the list has fewer.
-    """
-    if size > len(ranking_list):
-        raise ValueError(
-            f"list {ranking_list.query_id!r} has {len(ranking_list)} items, {size} were asked for"
-        )
+    """The first `size` items of an extended list, in the order of their ids, which tells nothing of the items."""
     return ranking_list.select(sorted(range(size), key=lambda i: ranking_list.item_ids[i]))
-
-
-def _negatives(ranking_list: RankingList, corpus: Corpus, count: int) -> tuple[Sequence[str], int]:
-    """`count` texts of the corpus, and how many of them share no word with the query."""
-    taken = {folded(ranking_list.query), *map(folded, ranking_list.items)}
-    order, scores = corpus.ranked(ranking_list.query)
-    chosen = [i for i in order[: count + len(taken)].tolist() if corpus.keys[i] not in taken][:count]
-    size = len(ranking_list)
-    if len(chosen) < count:
-        raise ValueError(
-            f"list {ranking_list.query_id!r}: {size + count} items were asked for, but its own {size} items and the "
-            f"corpus of {len(corpus)} different texts make no more than {size + len(chosen)}; add a --corpus "
-            "or lower --items"
-        )
-    return [corpus.texts[i] for i in chosen], int((scores[chosen] <= 0).sum())

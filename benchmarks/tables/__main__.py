@@ -34,8 +34,6 @@ from crossjem_pl.evaluation.comparison import compare_runs
 from crossjem_pl.evaluation.page import render
 from crossjem_pl.evaluation.report import comparison_report
 from crossjem_pl.inference import Reranker
-from crossjem_pl.inference.configuration import Configuration
-from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.text import ShortTextTokenizer
 
@@ -144,18 +142,6 @@ class Work:
                 found[name].append(self.runner.run(self._planned(row), seed, targets, model))
         return {name: found[name] for name in rows}
 
-    def more_seeds(self, folders: dict[str, list[Path]], metric: str) -> None:
-        """Trains the baseline and the best other row with further seeds, if any are asked for."""
-        values = {name: self.runner.per_query(runs[:1], [metric])[0] for name, runs in folders.items()}
-        others = [name for name in folders if name != self.part.baseline]
-        if not self.runner.args.more_seeds or not others:
-            return
-        best = max(others, key=lambda name: float(values[name][metric].mean()))
-        for row in self.kept:
-            if row.name in (self.part.baseline, best):
-                seeds = self.runner.args.more_seeds
-                folders[row.name] += [self.runner.run(self._planned(row), seed) for seed in seeds]
-
     def _planned(self, row: System) -> System:
         """The row with its number of steps, if it has a budget."""
         if row.name not in self.steps or not row.learns:
@@ -189,7 +175,6 @@ def accuracy_part(work: Work) -> tuple[list[str], Found]:
     part, runner = work.part, work.runner
     metrics = [column for column in part.columns if column != PARAMETERS]
     folders = work.folders()
-    work.more_seeds(folders, metrics[0])
     frames = {name: runner.per_query(seeds, metrics) for name, seeds in folders.items()}
     found: Found = {name: mean_cells(seeds) for name, seeds in frames.items()}
     if part.labels_too:
@@ -224,21 +209,16 @@ def filter_part(work: Work) -> tuple[list[str], Found]:
             found[name][column] = {"mean": float(np.mean(values)), "seeds": values}
     if LATENCY in work.part.columns:
         rerankers = {name: Reranker.from_pretrained(seeds[0] / "model") for name, seeds in folders.items()}
-        for name, cells in _latencies(work, rerankers, [700]).items():
+        for name, cells in _latencies(work, rerankers).items():
             found[name] |= cells
     return _figures(work, found), found
 
 
 def latency_part(work: Work) -> tuple[list[str], Found]:
-    """One size with the columns of the part, or `--items` with the time of scoring alone beside the whole."""
     rankers: dict[str, Any] = {row.name: work.runner.ranker(row) for row in work.kept}
     if torch.cuda.is_available() and "monoBERT" in rankers:
         rankers["monoBERT"].pairs_per_pass = 512
-    precision = "float32" if work.part.columns else work.runner.args.precision
-    rerankers = {name: Reranker(ranker) for name, ranker in rankers.items()}
-    for reranker in rerankers.values():
-        reranker.configure(Configuration(precision))
-    found = _latencies(work, rerankers, [700] if work.part.columns else work.runner.args.items)
+    found = _latencies(work, {name: Reranker(ranker) for name, ranker in rankers.items()})
     return _figures(work, found), found
 
 
@@ -326,66 +306,37 @@ def _figures(work: Work, found: Found) -> list[str]:
     return lines
 
 
-class Scoring(OwnRanker):
-    """A ranker's encoder and pooling alone: from tensors to scores."""
+def _latencies(work: Work, rerankers: Mapping[str, Reranker]) -> Found:
+    """Median milliseconds of every ranker, texts in and sorted items out, in turn on the same simulated lists.
 
-    def prepare(self, lists: Sequence[RankingList]) -> None:
-        super().prepare(lists)
-        self.batch = self.reranker.ranker.collate(lists).to(self.reranker.device)
-
-    @torch.inference_mode()
-    def rank(self, lists: Sequence[RankingList]) -> object:
-        device, lower = self.reranker.device, self.precision != "float32"
-        with torch.autocast(device.type, getattr(torch, self.precision) if lower else None, lower):
-            return self.reranker.ranker(self.batch)
-
-
-def _latencies(work: Work, rerankers: Mapping[str, Reranker], sizes: Sequence[int]) -> Found:
-    """Median latency of every ranker, in turn on the same simulated lists, and pairs a second.
-
-    With several sizes: the time of scoring alone as well, and how many times as long the baseline takes.
+    Of 700 items, with pairs a second; or of the number of items in each column, such as "100 ms".
     """
-    smoke, found, single = work.runner.args.smoke, {}, len(sizes) == 1
-    contenders: list[OwnRanker] = []
-    for name, reranker in rerankers.items():
-        found[name] = {}
-        contenders.append(OwnRanker(f"{name}: whole", reranker))
-        if not single:
-            contenders.append(Scoring(f"{name}: scoring", reranker))
-    for items in ([60] if single else [10, 20]) if smoke else sizes:
-        lists = measured_lists(items, 3 if smoke else work.runner.args.rounds)
-        times = time_in_turn(contenders, [[ranking_list] for ranking_list in lists])
-        for name, cells in found.items():
-            whole = times[f"{name}: whole"]
-            if single:
-                cells[LATENCY], cells[THROUGHPUT] = (
-                    {"mean": whole.median},
-                    {"mean": 1000 * items / whole.median},
-                )
-                continue
-            for kind in ("scoring", "whole"):
-                own, base = times[f"{name}: {kind}"], times.get(f"{work.part.baseline}: {kind}")
-                cells[f"{items}: {kind} ms"] = {"mean": own.median}
-                if base is not None and name != work.part.baseline:
-                    cells[f"{items}: {work.part.baseline} takes, {kind}, times"] = {"mean": base.ratio(own)}
+    smoke, found = work.runner.args.smoke, dict[str, dict[str, Any]]()
+    contenders = [OwnRanker(name, reranker) for name, reranker in rerankers.items()]
+    sizes = {column: int(column.split()[0]) for column in work.part.columns if column[0].isdigit()}
+    for column, items in (sizes or {LATENCY: 700}).items():
+        lists = measured_lists(min(items, 60) if smoke else items, 3 if smoke else work.runner.args.rounds)
+        for name, times in time_in_turn(contenders, [[ranking_list] for ranking_list in lists]).items():
+            found.setdefault(name, {})[column] = {"mean": times.median}
+            if column == LATENCY:
+                found[name][THROUGHPUT] = {"mean": 1000 * len(lists[0]) / times.median}
     return found
 
 
 def plot_pareto(found: Mapping[str, Any], path: Path) -> None:
-    """RR@10 with its interval, in equal time, against the milliseconds of scoring lists of the middle size."""
+    """RR@10 with its interval, in equal time, against the milliseconds of ranking lists of 100 items."""
     cells = {part["caption"]: part["cells"] for part in found["parts"]}
     costs, accuracies = cells.get("Inference"), cells.get("Equal training time") or cells.get("Equal lists")
     if not costs or not accuracies:
         return
-    sizes = [column for column in next(iter(costs.values())) if column.endswith("scoring ms")]
     with chart(path, found["provenance"]["machine"], width=8.0) as (axes,):
         for i, name in enumerate(name for name in accuracies if name in costs):
             mean, low, high = (100 * accuracies[name]["RR@10"][key] for key in ("mean", "low", "high"))
-            x, error = costs[name][sizes[len(sizes) // 2]]["mean"], [[mean - low], [high - mean]]
+            x, error = costs[name]["100 ms"]["mean"], [[mean - low], [high - mean]]
             axes.errorbar(x, mean, error, fmt=_MARKERS[i % len(_MARKERS)], ms=5, lw=0.8, label=name)
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         axes.set_xscale("log")
-        axes.set_xlabel(sizes[len(sizes) // 2])
+        axes.set_xlabel("milliseconds, 100 items")
         axes.set_ylabel("RR@10, per cent")
 
 
@@ -397,10 +348,7 @@ def _options() -> argparse.ArgumentParser:
     add("--parts", type=int, nargs="+", help="only these parts of the table, from 1")
     add("--lists", type=int, help="study: training lists of the parts with equal lists (default: all)")
     add("--minutes", type=float, default=10.0, help="study: of training, for equal time (default 10)")
-    add("--more-seeds", type=int, nargs="*", default=[], help="of the baseline and the best other system")
-    add("--items", type=int, nargs="+", default=[30, 100, 700], help="study: list lengths that are timed")
     add("--rounds", type=int, default=15, help="lists that are timed (default 15)")
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help="study: of the timings")
     add_run_options(out, "runs/tables")
     return out
 

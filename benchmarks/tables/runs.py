@@ -49,10 +49,14 @@ def add_run_options(options: argparse.ArgumentParser, runs: str) -> None:
     add("--scores", type=Path, help="teacher scores that are there already")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--only", nargs="+", metavar="SYSTEM", help="only these rows")
-    add("--overlays", type=Path, nargs="+", default=[], help="configuration files for every run")
     add("--encoder-options", nargs="+", default=[], metavar="KEY=VALUE")
     add("--runs", type=Path, default=Path(runs))
-    add("--options", nargs=argparse.REMAINDER, default=[], help="options of every run; comes last")
+    add(
+        "--options",
+        nargs=argparse.REMAINDER,
+        default=[],
+        help="options of every run, such as -c FILE; comes last",
+    )
 
 
 class _Parsed(RankingCLI):
@@ -246,7 +250,7 @@ class Runner:
         """The options of a system's commands; `encoder`: in place of every other."""
         targets = system.targets or targets
         configs = [EXPERIMENTS / file for file in (*system.config, *getattr(system, f"on_{targets}"))]
-        files = [self._path, *configs, *([SMOKE] if self.args.smoke else []), *self.args.overlays]
+        files = [self._path, *configs, *([SMOKE] if self.args.smoke else [])]
         out = [word for file in files for word in ("-c", str(file))]
         if not self.args.smoke:
             out += ["--data.root", str(self.data)]

@@ -24,8 +24,6 @@ def evaluate(
     *,
     metrics: Sequence[str] = ("RR@10", "AP@10", "nDCG@10"),
     relevant_from: float = 1,
-    clicks: Path | None = None,
-    shown: int = 10,
     out: Path | None = None,
     json: bool = False,
 ) -> None:
@@ -37,31 +35,16 @@ def evaluate(
         metrics: names of ir-measures, and AUC, PosAcc@80, NegAcc@80, Acc@80 (80% of a query's positives are kept) or
             NegAcc(threshold='run')@80 (with one threshold for all queries).
         relevant_from: lowest relevant grade.
-        clicks: simulated lists, with the true relevance as scores: also the rates of clicks and quick-backs.
-        shown: items that users see.
-        out: folder, also to write metrics.json and metrics.md (and clicks.json).
+        out: folder, also to write metrics.json and metrics.md.
         json: print one JSON object instead of tables.
     """
-    from crossjem_pl.data.formats import read_lists
     from crossjem_pl.data.trec import read_qrels, read_run
-    from crossjem_pl.evaluation.clicks import click_metrics
     from crossjem_pl.evaluation.metrics import evaluate_run
 
-    scores = read_run(run)
-    found = evaluate_run(scores, read_qrels(qrels), metrics, relevant_from=relevant_from)
-    clicked = None if clicks is None else click_metrics(scores, read_lists(clicks), shown)
-    if json:
-        more = {} if clicked is None else {"clicks": clicked}
-        print(dumps({**found.to_dict(), **more}, ensure_ascii=False))
-    else:
-        print(found.to_markdown())
-        for name, value in (clicked or {}).items():
-            if value != []:
-                print(f"{name.replace('_', ' ')}: {f'{value:.4f}' if isinstance(value, float) else value}")
+    found = evaluate_run(read_run(run), read_qrels(qrels), metrics, relevant_from=relevant_from)
+    print(dumps(found.to_dict(), ensure_ascii=False) if json else found.to_markdown())
     if out is not None:
         found.write(out)
-        if clicked is not None:
-            write_json(clicked, out / "clicks.json")
 
 
 @passes_on(compare_runs, "names", "seed")

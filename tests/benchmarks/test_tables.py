@@ -32,7 +32,6 @@ def runner(dataset: str = "msmarco", **changes: Any) -> Runner:
         "encoder": None,
         "teacher_encoder": None,
         "scores": None,
-        "overlays": [],
         "options": [],
     }
     given |= {"encoder_options": [], "runs": Path("runs"), "smoke": False}
@@ -208,8 +207,7 @@ def test_equal_time_gives_each_system_the_steps_that_it_has_time_for(
 
     monkeypatch.setattr("benchmarks.tables.__main__.seconds_per_step", seconds)
     names = ["monoBERT, 8 items", "recommended"]
-    more = ["--parts", "1", "2", "4", "--minutes", "0.1", "--items", "5", "7"]
-    more += ["--rounds", "1", "--more-seeds", "1"]
+    more = ["--parts", "1", "2", "4", "--minutes", "0.1", "--rounds", "1"]
     scores = ["--data", str(data), "--only", *names]
     small = ["--trainer.accelerator", "cpu", "--data.n_items", "4", "--data.batch_size", "4"]
     assert main(["study", *arguments(tmp_path, encoder, *more, *scores), "--options", *small]) == 0
@@ -220,9 +218,8 @@ def test_equal_time_gives_each_system_the_steps_that_it_has_time_for(
     assert {cells["lists"]["mean"] for cells in lists["cells"].values()} == {
         12.0
     }  # nine lists, three steps of four
-    assert {len(cells["RR@10"]["seeds"]) for cells in timed["cells"].values()} == {2}
     assert set(cost["cells"]) == set(names)
-    assert "7: scoring ms" in cost["cells"]["recommended"]
+    assert list(cost["cells"]["recommended"]) == ["30 ms", "100 ms", "700 ms"]
     assert (tmp_path / "out/accuracy.png").stat().st_size > 1000
 
 

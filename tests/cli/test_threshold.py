@@ -108,22 +108,14 @@ def test_mistakes_are_named(model: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert not (model / THRESHOLD_FILE).exists()
 
 
-def test_evaluate_takes_the_metrics_of_a_filter_and_clicks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_takes_the_metrics_of_a_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lists = list(simulate(10, 20, seed=0))
-    write_lists(lists, tmp_path / "lists.parquet")
     write_run(lists, tmp_path / "run.trec")
     write_qrels(lists, tmp_path / "qrels")
     command = ["evaluate", *(str(tmp_path / name) for name in ("run.trec", "qrels"))]
     command += ["--out", str(tmp_path / "out")]
-    command += ["--clicks", str(tmp_path / "lists.parquet"), "--shown", "5"]
     assert main([*command, "--metrics", "AUC", "NegAcc@80", "NegAcc(threshold='run')@80"]) == 0
     out = capsys.readouterr().out
     assert "| metric | mean over queries | all pairs |" in out
-    assert "quick back rate: " in out
     stored = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert stored["pooled"]["AUC"] > 0.8
-    clicks = json.loads((tmp_path / "out" / "clicks.json").read_text())
-    assert clicks["k"] == 5
-    assert 0.05 < clicks["quick_back_rate"] < 0.3

@@ -10,7 +10,7 @@ from crossjem_pl.data.simulator.keywords import misspell, retrieve, write
 from crossjem_pl.data.simulator.world import World, build_world, uniforms
 from crossjem_pl.lists import RankingList
 
-__all__ = ["SPLITS", "Split", "click_probability", "quick_back_probability", "simulate"]
+__all__ = ["SPLITS", "Split", "click_probability", "simulate"]
 
 TEACHER_NOISE = 0.04
 QUERY_MISSPELLING_SHARE = 0.15
@@ -77,8 +77,3 @@ def click_probability(relevance: float) -> float:
     """P(click | r) = e + (1 - e) a r^4, noise e = 0.005, attention a = 0.75; position plays no part."""
     square = relevance * relevance
     return NOISE_CLICKS + (1.0 - NOISE_CLICKS) * ATTENTION * square * square
-
-
-def quick_back_probability(relevance: float) -> float:
-    """P(quick-back | click, r) = 0.05 + 0.75 (1 - r)."""
-    return 0.05 + 0.75 * (1.0 - relevance)
