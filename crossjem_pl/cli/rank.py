@@ -89,7 +89,7 @@ def rank(
         best = "" if top_k is None else f"the best {top_k} of "
         print(f"{len(ranked)} of {len(every)} items: {best}those that score at least {score:.6g}{why}")
     if model is None:
-        print(f"scores: cosine by {PACKAGED}, not trained on your lists; see crossjem fit")
+        print(f"scores: {PACKAGED} as it is, not trained on your lists; see crossjem fit")
 
 
 def _model_and_texts(texts: Sequence[str]) -> tuple[str | None, Sequence[str]]:

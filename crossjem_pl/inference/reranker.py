@@ -67,7 +67,7 @@ class Reranker:
     Args:
         model: a model folder, a hub repository, an exported model, or a ranker, which is put into eval mode and
             moved to `device`. A folder's stored threshold and tuned configuration come with it. Without one: the
-            packaged sentence encoder, all-MiniLM-L6-v2, whose scores are cosines of query and item.
+            packaged sentence encoder, all-MiniLM-L6-v2, by `Ahead.untrained`.
         device: "cpu", "cuda", ...; None takes a GPU if there is one.
         precision: of the matrix products; scores are float32 always. "bfloat16" on a CPU pays only with AMX
             or AVX-512 bf16. None takes what `tune` stored in the folder, else float32.
@@ -106,7 +106,7 @@ class Reranker:
         if isinstance(model, Ranker):
             ranker = model
         elif backend in (None, "torch") and not Path(str(folder), "export.json").exists():
-            ranker = load_ranker(str(folder))
+            ranker = load_ranker(PACKAGED if str(model) == PACKAGED else str(folder))
         else:
             from crossjem_pl.inference.export.ranker import load_exported
 

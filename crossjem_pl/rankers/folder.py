@@ -18,6 +18,7 @@ import crossjem_pl
 from crossjem_pl.hashing import content_sha256, file_sha256
 from crossjem_pl.rankers.base import RANKERS, Ranker
 from crossjem_pl.rankers.encoders import (
+    PACKAGED,
     built_from,
     check_files,
     first_position,
@@ -137,7 +138,7 @@ def _sha256_of(config: dict[str, Any]) -> str:
 
 
 def load_ranker(name: str) -> Ranker:
-    """The ranker of a model folder, or of a hub repository with such files.
+    """The ranker of a model folder, or of a hub repository with such files; `Ahead.untrained` for the packaged encoder.
 
     Folders of other libraries are read where a ranker declares it (`PublicFolders`): sentence-transformers
     bi-encoders and cross-encoders, PyLate and ColBERT models. Only safetensors are loaded.
@@ -147,6 +148,9 @@ def load_ranker(name: str) -> Ranker:
         ValueError: if no ranker reads the folder, its ranker is unknown, its weights are damaged, or a newer
             version wrote it.
     """
+    if name == PACKAGED:
+        ahead: Any = RANKERS["ahead"]
+        return ahead.untrained(name)
     folder = local_folder(name)
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
         raise ValueError(f"{folder} has no config.json, so it is not a model folder")

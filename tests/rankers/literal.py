@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import CrossJEM, LinearHead
+from crossjem_pl.rankers import CrossJEM, LinearHead, MatchHead
 from tests import tiny_models
 
 
@@ -212,16 +212,16 @@ def item_side_states(ranker: CrossJEM, joint: Joint, first: int = 0) -> tuple[Jo
     return dataclasses.replace(joint, states=context), own
 
 
-def query_scores(joint: Joint, own: list[Tensor], scale: float) -> Tensor:
-    """Scale times the cosine of the item's mean and the query's mean, item by item."""
-    query = joint.query_states.mean(0)
+def query_scores(joint: Joint, own: list[Tensor], scale: float, *, whole: bool = False) -> Tensor:
+    """Scale times the cosine of the item's mean and the query's mean; the whole query has [CLS], [SEP]."""
+    query = joint.states[: len(joint.query) + 2].mean(0) if whole else joint.query_states.mean(0)
     return torch.stack([scale * F.cosine_similarity(states.mean(0), query, dim=0) for states in own])
 
 
-def match_scores(joint: Joint, own: list[Tensor], scales: Tensor) -> Tensor:
+def match_scores(joint: Joint, own: list[Tensor], head: MatchHead) -> Tensor:
     """The means' cosine, BERTScore's recall and its precision, each times its scale, in loops."""
-    scores = []
-    for states, mean in zip(own, query_scores(joint, own, 1.0), strict=True):
+    scores, scales = [], head.scale
+    for states, mean in zip(own, query_scores(joint, own, 1.0, whole=head.whole_query), strict=True):
         cosines = [[float(F.cosine_similarity(q, t, dim=0)) for t in states] for q in joint.query_states]
         recall = sum(max(row) for row in cosines) / len(cosines)
         precision = sum(max(column) for column in zip(*cosines, strict=True)) / len(states)

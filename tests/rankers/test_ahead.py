@@ -16,7 +16,7 @@ from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import Ahead, MatchHead, MonoBERT
 from crossjem_pl.rankers.crossjem import ahead
-from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.rankers.folder import length_limit, save_ranker
 from crossjem_pl.serving.models import ServedModel
 from crossjem_pl.text import TokenizedList
 from crossjem_pl.text.token_store import TokenStore
@@ -65,7 +65,8 @@ def literal(ranker: Ahead, one: RankingList) -> Tensor:
             states = layer(states, attention_mask=mask[None, None])
         context = states[0, :start]
         own.append(states[0, start + 1 : -1])
-    return match_scores(Joint(query, [], [], [], context), own, ranker.head.get_parameter("scale"))
+    assert isinstance(ranker.head, MatchHead)
+    return match_scores(Joint(query, [], [], [], context), own, ranker.head)
 
 
 @torch.no_grad()
@@ -83,6 +84,16 @@ def test_equals_a_literal_reference(
         assert (len(batch.runs) == 1) == (tokens > 10)
         for row, one, scores in zip(ranker(batch), lists, expected, strict=True):
             torch.testing.assert_close(row[: len(one)], scores, **CLOSE)
+
+
+@torch.no_grad()
+def test_an_untrained_encoder_equals_a_literal_reference_with_scores_up_to_one(tiny_bert: str) -> None:
+    ranker = Ahead.untrained(tiny_bert).eval()
+    one = RankingList.from_texts("red shoes", ["red shoes", "blue shoes", "office chair"])
+    scores = ranker(ranker.collate([one]))[0]
+    torch.testing.assert_close(scores, literal(ranker, one), **CLOSE)
+    assert scores.abs().max() <= 1
+    assert ranker.max_query_tokens == ranker.max_item_tokens == length_limit(Path(tiny_bert)) - 2
 
 
 @torch.no_grad()

@@ -47,6 +47,7 @@ HEADS: dict[str, Callable[[], ScoringHead]] = {
     "linear-cls-no-bias": lambda: LinearHead(pool_cls=True, bias=False),
     "query": lambda: QueryHead(3.0),
     "match": lambda: uneven(MatchHead(4.0)),
+    "match-whole-query": lambda: MatchHead(4.0, 1.0, whole_query=True),
 }
 LAYERS: dict[str, dict[str, Any]] = {
     "union": {},
@@ -79,7 +80,7 @@ def literal(head: ScoringHead, joint: Joint, own: list[Tensor] | None) -> Tensor
     if isinstance(head, QueryHead):
         return query_scores(joint, states, float(head.scale))
     assert isinstance(head, MatchHead)
-    return match_scores(joint, states, head.scale)
+    return match_scores(joint, states, head)
 
 
 @torch.no_grad()

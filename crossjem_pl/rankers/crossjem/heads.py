@@ -25,6 +25,7 @@ __all__ = [
     "QueryHead",
     "ScoringHead",
     "TokenStates",
+    "best_head",
     "full_precision",
     "read_head",
     "sinusoids",
@@ -161,24 +162,31 @@ class QueryHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
-        return Contributions(self.scale.float() * _mean_cosines(tokens))
+        return Contributions(self.scale.float() * _mean_cosines(tokens, tokens.word_mask))
 
 
 class MatchHead(ScoringHead):
     """The means' cosine and the best matches of single tokens, in both directions.
 
-    f_j = s_1 <v_j, u> / (|v_j| |u|) + s_2 R_j + s_3 P_j, with `QueryHead`'s means, R_j = mean over query tokens of the
-    best cosine with a token of item j, P_j = mean over the item's tokens of the best cosine with a query token. R and P
-    are BERTScore's recall and precision (Zhang et al., 2020) on contextual embeddings that have met. All three scales
-    are learned.
+    f_j = s_1 <v_j, u> / (|v_j| |u|) + s_2 R_j + s_3 P_j, with v_j = mean of the item's token embeddings, u = mean of
+    the query's, R_j = mean over query tokens of the best cosine with a token of item j, P_j = mean over the item's
+    tokens of the best cosine with a query token. R and P are BERTScore's recall and precision (Zhang et al., 2020) on
+    contextual embeddings that have met. All three scales are learned.
 
     Args:
         scale: where the scales start.
+        precision_scale: where s_3 starts; None for `scale`. Before any training a quarter of it ranks best: an item's
+            words that match nothing say less against it than a query's.
+        whole_query: whether [CLS] and [SEP] join the query's mean u, as in the mean of a sentence encoder.
     """
 
-    def __init__(self, scale: float = 10.0) -> None:
-        super().__init__({"scale": scale})
-        self.scale = nn.Parameter(torch.full((3,), float(scale)))
+    def __init__(
+        self, scale: float = 10.0, precision_scale: float | None = None, whole_query: bool = False
+    ) -> None:
+        precision_scale = scale if precision_scale is None else precision_scale
+        super().__init__({"scale": scale, "precision_scale": precision_scale, "whole_query": whole_query})
+        self.whole_query = whole_query
+        self.scale = nn.Parameter(torch.tensor([scale, scale, precision_scale], dtype=torch.float32))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
         words = F.normalize(tokens.context, dim=-1)[tokens.item_pass]
@@ -192,9 +200,13 @@ class MatchHead(ScoringHead):
         recall = (similarity * share).sum(2)
         # -1 is the least cosine: it stands for a query without words
         precision = similarity.masked_fill(~word, -1.0).amax(2) * tokens.item_mask / tokens.lengths[:, None]
-        return Contributions(
-            torch.stack([_mean_cosines(tokens), recall, precision], dim=2) @ self.scale.float()
-        )
+        means = _mean_cosines(tokens, tokens.context_mask if self.whole_query else tokens.word_mask)
+        return Contributions(torch.stack([means, recall, precision], dim=2) @ self.scale.float())
+
+
+def best_head() -> MatchHead:
+    """The head of the recommended form."""
+    return MatchHead(precision_scale=2.5, whole_query=True)
 
 
 class HeadRanker(NeuralRanker):
@@ -266,9 +278,9 @@ def full_precision(device: torch.device) -> Any:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-def _mean_cosines(tokens: TokenStates) -> Tensor:
-    """The cosine of each item's mean with its query's, as what each token adds to it, [R, T]."""
-    words = tokens.word_mask.float() / tokens.word_mask.sum(1, keepdim=True).clamp(min=1)
+def _mean_cosines(tokens: TokenStates, of_query: Tensor) -> Tensor:
+    """The cosine of each item's mean with that of the tokens `of_query`, bool [P, Q], by item token, [R, T]."""
+    words = of_query.float() / of_query.sum(1, keepdim=True).clamp(min=1)
     query = F.normalize((words[:, None, :] @ tokens.context)[:, 0], dim=-1)[tokens.item_pass]
     states, mask = tokens.of_items(tokens.states), tokens.item_mask.float()
     norm = (mask[:, None, :] @ states)[:, 0].norm(dim=-1, keepdim=True).clamp(min=1e-12)

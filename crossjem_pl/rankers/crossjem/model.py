@@ -31,10 +31,10 @@ from crossjem_pl.rankers.crossjem.batch import Passes, Steps, UnionAttention, Un
 from crossjem_pl.rankers.crossjem.heads import (
     HeadRanker,
     LinearHead,
-    MatchHead,
     QueryHead,
     ScoringHead,
     TokenStates,
+    best_head,
     read_head,
 )
 from crossjem_pl.rankers.encoders import (
@@ -65,7 +65,7 @@ class _Preset(NamedTuple):
 
 
 _PAPER = _Preset(LinearHead, "sequential", "full", 0.0, 0, False, 100, 262)
-_BEST = _Preset(MatchHead, "item", "item", -3.0, 1, True, 700, 450)
+_BEST = _Preset(best_head, "item", "item", -3.0, 1, True, 700, 450)
 
 FORMS: dict[Form, _Preset] = {
     "paper": _PAPER,
