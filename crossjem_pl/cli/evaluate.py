@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from crossjem_pl.cli.command import make_table, new_console, passes_on, write_json
+from crossjem_pl.cli.command import make_table, new_console, passes_on
 from crossjem_pl.evaluation.comparison import compare_runs
 from crossjem_pl.evaluation.report import build_report, write_report
 from crossjem_pl.evaluation.report import compare as write_comparison
