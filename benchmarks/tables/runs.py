@@ -263,7 +263,7 @@ class Runner:
         options = {"model.targets": targets} if system.learns else {}
         for key, value in {**options, **system.options}.items():
             out += [f"--{key}", str(value)]
-        out += ["--seed_everything", str(seed), "--data.seed", str(seed), *self.args.options]
+        out += ["--seed_everything", str(seed), *self.args.options]
         weights = model or system.published
         return [*out, *(["--model.weights", str(weights)] if weights else [])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,7 @@ class RankingDataModule(LightningDataModule):
         batch_size: lists per training step and process.
         eval_batch_size: lists per evaluation step and process.
         n_items: items drawn per list and training step; None takes all that fit one pass.
-        seed: seed of the order and of the draws.
+        seed: of the order and of the draws; None for that of `seed_everything`, 0 without one.
         num_workers: processes that tokenise; 0 tokenises in the main one.
         teacher_scores: Parquet file of `query_id, item_id, score` that `crossjem teach` wrote; its scores replace
             those of the training lists. Lists that stream carry their scores in the shards instead.
@@ -52,7 +53,7 @@ class RankingDataModule(LightningDataModule):
         batch_size: int = 8,
         eval_batch_size: int = 16,
         n_items: int | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         num_workers: int = 0,
         teacher_scores: str | None = None,
         allow_missing_scores: bool = False,
@@ -69,6 +70,8 @@ class RankingDataModule(LightningDataModule):
         }
         self.root = Path(root)
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        # where Lightning keeps the seed that it was given, for the processes of a run too
+        seed = int(os.environ.get("PL_GLOBAL_SEED", 0)) if seed is None else seed
         self.item_sampler = ItemSampler(n_items, seed)
         self.seed, self.num_workers = seed, num_workers
         self.teacher_scores, self.allow_missing_scores = teacher_scores, allow_missing_scores

@@ -167,3 +167,11 @@ def test_mixed_sources_have_ids_of_their_own(tmp_path: Path, caplog: pytest.LogC
     assert mixed[0].labels == mixed[2].labels == lists[0].labels
     assert {one.scores for one in mixed} == {None}
     assert "2 of 4 lists have no scores" in caplog.text
+
+
+def test_the_seed_is_that_of_the_run_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    assert RankingDataModule().seed == 0
+    monkeypatch.setenv("PL_GLOBAL_SEED", "7")
+    assert [RankingDataModule().seed, RankingDataModule().item_sampler.seed] == [7, 7]
+    assert RankingDataModule(seed=1).seed == 1
