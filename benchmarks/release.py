@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.pages import table
 from benchmarks.program import parser, run
 from crossjem_pl.cli import main as crossjem
 from crossjem_pl.evaluation import compare_runs
@@ -49,19 +50,11 @@ def release(args: Namespace) -> bool:
     gain = mean(row["difference"] for row in rows)
     worse = [row["set"] for row in rows if row["p"] < 0.05 and row["difference"] < 0]
     better = gain > 0 and not worse
-    lines = [
-        f"{_METRIC} on lists that the model was not trained on; the default is {PACKAGED}.",
-        "",
-        "| lists | number | default | model | difference | p |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| {row['set']} | {row['lists']} | {row['default']:.4f} | {row['model']:.4f} | {row['difference']:+.4f} | "
-        f"{row['p']:.4f} |"
-        for row in rows
-    ]
+    columns = {"lists": "{set}", "number": "{lists:d}", "default": "{default:.4f}", "model": "{model:.4f}"}
+    columns |= {"difference": "{difference:+.4f}", "p": "{p:.4f}"}
     verdict = "better than" if better else f"not better than (worse on: {', '.join(worse) or 'the mean'})"
-    lines += ["", f"By the mean ({gain:+.4f}) the model is {verdict} the default."]
+    lines = [f"{_METRIC} on lists that the model was not trained on; the default is {PACKAGED}.", ""]
+    lines += [*table(rows, columns), "", f"By the mean ({gain:+.4f}) the model is {verdict} the default."]
     page = "\n".join(lines) + "\n"
     (args.out / "release.md").write_text(page, encoding="utf-8")
     print(page)

@@ -19,6 +19,7 @@ from rich.progress import track
 
 from benchmarks.charts import chart, logarithmic
 from benchmarks.contenders import WARMUP, OwnRanker, build_ranker, measured_lists, time_in_turn
+from benchmarks.latency.__main__ import rows_of
 from benchmarks.pages import provenance, table, write
 from benchmarks.program import PRECISIONS, defaults, parser, torch_device
 from benchmarks.program import run as run_program
@@ -31,7 +32,7 @@ SYSTEMS = ("crossjem", "crossjem-best", ONE_PASS, BASELINE)
 WORDS_PER_ITEM, WORDS_PER_QUERY = 4, 3
 SIZES = {"by_items": "items", "by_union": "union"}
 """The two measurements, and what each varies."""
-COSTS = ("ms", "gflop")
+COSTS = ("p50", "gflop")
 _EVERYTHING = 1_000_000
 """More items and union tokens than a list has."""
 
@@ -69,24 +70,20 @@ def run(args: argparse.Namespace) -> None:
 def measure(contenders: Sequence[OwnRanker], lists: Sequence[RankingList]) -> list[dict[str, Any]]:
     """A row for every system on lists of one size, of which the first `WARMUP` are not counted.
 
-    `items`; `union`: distinct tokens of all items (mean); `ms`: median latency; `gflop`: 10^9 counted operations a list
-    (median); `rounds`: milliseconds of every list; `ms ratio` and `gflop ratio`: how many times as much the last of the
-    systems, the baseline, needs.
+    What `rows_of` gives, and `union`: distinct tokens of all items (mean); `rounds`: milliseconds of every list.
     """
     times, counted = time_in_turn(contenders, [[ranking_list] for ranking_list in lists]), lists[WARMUP:]
-    rows = []
-    for contender in contenders:
+    rows = rows_of(contenders, times, counted, [BASELINE])
+    for contender, row in zip(contenders, rows, strict=True):
         encode: Any = contender.reranker.ranker.encode_items  # type: ignore[attr-defined]
-        union = np.mean([len(np.unique(encode([one]).tokens.values)) for one in counted])
-        row = {"name": contender.name, "items": len(lists[0]), "union": float(union)}
-        row["ms"], row["rounds"] = times[contender.name].median, list(times[contender.name].rounds)
-        rows.append(row | {"gflop": float(np.median([contender.flops([one]) or 0 for one in counted])) / 1e9})
-    return [row | {f"{cost} ratio": rows[-1][cost] / row[cost] for cost in COSTS} for row in rows]
+        row["union"] = float(np.mean([len(np.unique(encode([one]).tokens.values)) for one in counted]))
+        row["rounds"] = list(times[contender.name].rounds)
+    return rows
 
 
 def exponents(rows: Sequence[Mapping[str, Any]], size: str) -> list[dict[str, Any]]:
-    """k of cost = a size^k for every system, `ms` and `gflop`, by least squares on the logarithms, and the standard
-    errors, `ms error` and `gflop error`; `size`: the field that was varied."""
+    """k of cost = a size^k for every system, `p50` and `gflop`, by least squares on the logarithms, and the standard
+    errors, `p50 error` and `gflop error`; `size`: the field that was varied."""
     from scipy.stats import linregress
 
     found = []
@@ -145,13 +142,12 @@ def page(found: Mapping[str, Any]) -> list[str]:
         "by_union": f"Size of the union: {found['union_items']} items of {WORDS_PER_ITEM} words drawn from a pool",
     }
     for key, title in titles.items():
-        columns = {"": "{name}", "items": "{items:d}", "union": "{union:.0f}", "p50 ms": "{ms:,.1f}"}
-        columns |= {f"{BASELINE} takes": "{ms ratio:.2f}x", "GFLOP": "{gflop:,.2f}"}
-        columns |= {f"{BASELINE}'s GFLOP": "{gflop ratio:.2f}x"}
+        columns = {"": "{name}", "items": "{items:d}", "union": "{union:.0f}", "p50 ms": "{p50:,.1f}"}
+        columns |= {f"{BASELINE} takes": f"{{ratios[{BASELINE}]:.2f}}x", "GFLOP": "{gflop:,.2f}"}
         lines += ["", f"## {title}", "", *table(found[key], columns), ""]
         fits = {
             "": "{name}",
-            "k of ms": "{ms:.2f} ± {ms error:.2f}",
+            "k of ms": "{p50:.2f} ± {p50 error:.2f}",
             "k of GFLOP": "{gflop:.2f} ± {gflop error:.2f}",
         }
         lines += table(found["exponents"][key], fits)
@@ -166,7 +162,7 @@ def plot(found: Mapping[str, Any], path: Path) -> None:
         for axes, (key, size) in zip(panels, SIZES.items(), strict=True):
             for name in SYSTEMS:
                 rows = [row for row in found[key] if row["name"] == name]
-                x, ms, gflop = (np.array([row[field] for row in rows]) for field in (size, "ms", "gflop"))
+                x, ms, gflop = (np.array([row[field] for row in rows]) for field in (size, "p50", "gflop"))
                 (line,) = axes.plot(x, ms, marker="o", ms=3, label=name)
                 axes.plot(x, gflop * ms[-1] / gflop[-1], lw=0.7, ls="--", color=line.get_color())
             ticks = sorted({round(row[size]) for row in found[key]})

@@ -8,7 +8,7 @@ items apart (ColBERT, DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item ve
 latencies assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text.
 Weights are the encoder's with fresh heads: they do not change the time.
 
-Writes latency.json, latency.md and latency.png.
+Writes latency.json and latency.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import torch
 from rich.progress import track
 
 from benchmarks import contenders as taking_part
-from benchmarks.charts import chart, curves, logarithmic
 from benchmarks.contenders import (
     SENTENCE_TRANSFORMERS,
     WARMUP,
@@ -95,7 +94,6 @@ def run(args: argparse.Namespace) -> None:
     for name in [*args.rankers, *args.peers] if args.memory_items else []:
         found["peak_memory_mib"][name] = fresh("benchmarks.latency", {**spec, "name": name})["mib"]
     write(found, page(found), args.out, "latency")
-    plot(found, args.out)
 
 
 def contenders_of(args: argparse.Namespace, store: TokenStore | None = None) -> list[Contender]:
@@ -133,14 +131,14 @@ def rows_of(
     times: Mapping[str, Timings],
     lists: Sequence[RankingList],
     baselines: Sequence[str],
-    peaks: Mapping[str, float],
+    peaks: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """A row of figures per contender, of lists of one size.
 
     `p50`, `p95`, `p99` in milliseconds; `pairs_per_second`, one query at a time; `ratios`: baseline -> median over
     the lists of (its time / this one's), in the same precision where it was measured in it; `gflop`: counted
-    operations of a list (median; None where torch does not see them) and their `share_of_peak` (precision -> GFLOP a
-    second).
+    operations of a list (median; None where torch does not see them) and their `share_of_peak`, of `peaks` (precision
+    -> GFLOP a second).
     """
     rows = []
     for contender in contenders:
@@ -161,7 +159,8 @@ def rows_of(
         counted = [contender.flops([ranking_list]) for ranking_list in lists[:_COUNTED]]
         if None not in counted:
             row["gflop"] = float(np.median(counted)) / 1e9  # type: ignore[arg-type]
-            row["share_of_peak"] = 1000 * row["gflop"] / timings.median / peaks[contender.precision]
+            if peaks is not None:
+                row["share_of_peak"] = 1000 * row["gflop"] / timings.median / peaks[contender.precision]
         rows.append(row)
     return rows
 
@@ -303,16 +302,6 @@ def page(found: Mapping[str, Any]) -> list[str]:
     for name, items in found["stopped"].items():
         lines += ["", f"Not measured at more than {items} items, which took it too long: {name}."]
     return lines
-
-
-def plot(found: Mapping[str, Any], folder: Path) -> None:
-    """Median latency against the number of items."""
-    title = f"{found['machine']}, {found['precision']}"
-    with chart(folder / "latency.png", title, width=8.0, height=5.0) as (axes,):
-        curves(axes, found["latency"], "items", "p50")
-        sizes = sorted({row["items"] for row in found["latency"]})
-        logarithmic(axes, sizes, "items of the query", "milliseconds, texts in to sorted items out")
-        axes.legend(frameon=False, fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _options() -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from benchmarks.contenders import WARMUP, Contender, OwnRanker
 from crossjem_pl.lists import RankingList
@@ -38,8 +37,8 @@ def stage_milliseconds(
 ) -> dict[str, float]:
     """Median milliseconds of each of `STAGES`, and of the whole under "all".
 
-    The calls are the real ones: `Reranker.rank` runs with clocks around the tokeniser and `collate` and hooks at the
-    ranker and its encoder. On a GPU every boundary waits for the device, so the sum is somewhat larger than the
+    The calls are the real ones: `Reranker.rank` runs with clocks around the tokeniser, `collate`, the ranker and its
+    encoder. On a GPU every boundary waits for the device, so the sum is somewhat larger than the
     latency without clocks. "check and look up" is what comes before `collate`; "transfer" runs from the end of
     `collate` to the beginning of `forward`; "sort and result" from the end of `forward` on: the scores' way back,
     their check, sorting, the returned items.
@@ -54,7 +53,7 @@ def stage_milliseconds(
             start = _now()
             contender.rank([ranking_list])
             end = _now()
-        if "encoder" not in clocks:
+        if not clocks["encoder"]:
             raise RuntimeError(
                 f"{contender.name}: its encoder was not called as a module, so it has no stages"
             )
@@ -65,7 +64,7 @@ def stage_milliseconds(
 
 def _stages(clocks: dict[str, list[tuple[float, float]]], start: float, end: float) -> dict[str, float]:
     spent = {part: sum(b - a for a, b in spans) for part, spans in clocks.items()}
-    tokenise, item_side = spent.get("tokenise", 0.0), spent.get("item-side layers", 0.0)
+    tokenise, item_side = spent["tokenise"], spent.get("item-side layers", 0.0)
     (collate_start, collate_end), (forward_start, forward_end) = clocks["collate"][0], clocks["forward"][0]
     return {
         "check and look up": collate_start - start,
@@ -83,28 +82,22 @@ def _stages(clocks: dict[str, list[tuple[float, float]]], start: float, end: flo
 @contextmanager
 def _clocks(ranker: Any) -> Iterator[dict[str, list[tuple[float, float]]]]:
     """Start and end, in milliseconds, of every call of a ranker's parts while the context lasts."""
-    spans: dict[str, list[tuple[float, float]]] = {}
     encoder, *item_side = ranker.encoders()
+    parts = [(ranker, "collate", "collate"), (ranker, "encode_queries", "tokenise")]
+    parts += [(ranker, "encode_items", "tokenise"), (ranker, "forward", "forward")]
+    parts += [
+        (encoder, "forward", "encoder"),
+        *((layers, "forward", "item-side layers") for layers in item_side),
+    ]
+    spans: dict[str, list[tuple[float, float]]] = {}
     with ExitStack() as stack:
-        for method, part in (
-            ("collate", "collate"),
-            ("encode_queries", "tokenise"),
-            ("encode_items", "tokenise"),
-        ):
-            _around_method(stack, ranker, method, spans.setdefault(part, []))
-        for modules, part in (
-            ([ranker], "forward"),
-            ([encoder], "encoder"),
-            (item_side, "item-side layers"),
-        ):
-            _around_modules(stack, modules, spans.setdefault(part, []))
+        for owner, method, part in parts:
+            _around(stack, owner, method, spans.setdefault(part, []))
         yield spans
-    for part in [part for part, times in spans.items() if not times]:
-        del spans[part]
 
 
-def _around_method(stack: ExitStack, ranker: Any, method: str, times: list[tuple[float, float]]) -> None:
-    original = getattr(ranker, method)
+def _around(stack: ExitStack, owner: Any, method: str, times: list[tuple[float, float]]) -> None:
+    original = getattr(owner, method)
 
     def timed(*args: Any, **keywords: Any) -> Any:
         start = _now()
@@ -112,25 +105,8 @@ def _around_method(stack: ExitStack, ranker: Any, method: str, times: list[tuple
         times.append((start, _now()))
         return result
 
-    setattr(ranker, method, timed)
-    stack.callback(delattr, ranker, method)
-
-
-def _around_modules(stack: ExitStack, modules: Sequence[nn.Module], times: list[tuple[float, float]]) -> None:
-    """Modules that run inside another of them do not count twice."""
-    starts: list[float] = []
-
-    def before(*_: object) -> None:
-        starts.append(_now())
-
-    def after(*_: object) -> None:
-        start = starts.pop()
-        if not starts:
-            times.append((start, _now()))
-
-    for module in modules:
-        stack.callback(module.register_forward_pre_hook(before).remove)
-        stack.callback(module.register_forward_hook(after).remove)
+    setattr(owner, method, timed)
+    stack.callback(delattr, owner, method)
 
 
 def _now() -> float:

@@ -85,41 +85,15 @@ def _reranking(name: str, hub: str) -> Callable[..., None]:
     return dataset
 
 
-@passes_on(LogOptions, "columns")
-def log(
-    files: Sequence[Path],
-    *,
-    out: Path,
-    query_column: str | None = None,
-    keyword_column: str | None = None,
-    clicked_column: str | None = None,
-    dwell_column: str | None = None,
-    quick_back_column: str | None = None,
-    score_column: str | None = None,
-    query_id_column: str | None = None,
-    keyword_id_column: str | None = None,
-    **options: Any,
-) -> None:
+@passes_on(LogOptions)
+def log(files: Sequence[Path], *, out: Path, **options: Any) -> None:
     """Your own click log: a query, a keyword and a click in each row.
 
     Args:
         files: tables with the same columns, or folders of them.
         out: folder to write.
-        query_column, keyword_column, clicked_column: name of the column.
-        dwell_column, quick_back_column, score_column, query_id_column, keyword_id_column: name of the optional column.
     """
-    named = {
-        "query": query_column,
-        "keyword": keyword_column,
-        "clicked": clicked_column,
-        "dwell": dwell_column,
-        "quick_back": quick_back_column,
-        "score": score_column,
-        "query_id": query_id_column,
-        "keyword_id": keyword_id_column,
-    }
-    columns = {name: column for name, column in named.items() if column is not None}
-    _tell(prepare_log(files, out, LogOptions(columns, **options)))
+    _tell(prepare_log(files, out, LogOptions(**options)))
 
 
 @passes_on(write_augmented)

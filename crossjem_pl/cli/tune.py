@@ -24,7 +24,6 @@ def tune(
     precisions: Sequence[Literal["bfloat16", "float16"]] = ("bfloat16",),
     compile: bool = False,
     min_tau: float = 0.95,
-    budget_ms: float | None = None,
     device: str | None = None,
     save: bool = False,
 ) -> None:
@@ -40,7 +39,6 @@ def tune(
         precisions: lower precisions to try; none: --precisions with nothing after it.
         compile: try torch.compile, which takes up to a minute.
         min_tau: least Kendall tau with the ranking in float32 by the model's own passes.
-        budget_ms: the most milliseconds that scoring a list may take.
         device: cpu, cuda, ...; by default a GPU if there is one.
         save: store the choice in the model folder.
     """
@@ -70,9 +68,6 @@ def tune(
         f"{len(chosen)} lists of {min(map(len, chosen))} to {max(map(len, chosen))} items, {reranker.device}"
     )
     print(report)
-    if budget_ms is not None and report.milliseconds > budget_ms:
-        fastest = f"the fastest takes {report.milliseconds:.1f} ms"
-        raise ValueError(f"no configuration takes at most {budget_ms:g} ms: {fastest}")
     if not save:
         return
     if threshold is not None:

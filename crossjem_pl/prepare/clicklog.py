@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
@@ -74,7 +74,9 @@ class LogOptions:
     """How the rows of a log become lists.
 
     Args:
-        columns: names of columns by their standard name (`COLUMNS`), where they differ from it.
+        query_column, keyword_column, clicked_column: name of the column, where it is not the standard one.
+        dwell_column, quick_back_column, score_column, query_id_column, keyword_id_column: name of the optional column,
+            likewise.
         min_dwell: seconds from which a click is good, where only the dwell time is known.
         missing_dwell: what clicks with neither flag nor dwell time are.
         any_click: every click is good.
@@ -90,7 +92,14 @@ class LogOptions:
         ValueError: names the option that is out of range.
     """
 
-    columns: Mapping[str, str] = field(default_factory=dict)
+    query_column: str | None = None
+    keyword_column: str | None = None
+    clicked_column: str | None = None
+    dwell_column: str | None = None
+    quick_back_column: str | None = None
+    score_column: str | None = None
+    query_id_column: str | None = None
+    keyword_id_column: str | None = None
     min_dwell: float = 30.0
     missing_dwell: Literal["error", "good", "bad"] = "error"
     any_click: bool = False
@@ -179,9 +188,10 @@ def _columns(files: Sequence[Path], options: LogOptions) -> tuple[dict[str, str]
     not_carried: dict[str, None] = {}
     for file in files:
         present = next(read_rows(file)).columns
-        names = {standard: options.columns.get(standard, standard) for standard in COLUMNS}
+        given = {standard: getattr(options, f"{standard}_column") for standard in COLUMNS}
+        names = {standard: name or standard for standard, name in given.items()}
         for standard, name in names.items():
-            if name not in present and (COLUMNS[standard] or standard in options.columns):
+            if name not in present and (COLUMNS[standard] or given[standard]):
                 raise ValueError(
                     f"{file}: no column {name!r} for the {standard}; found: {', '.join(present)}"
                 )

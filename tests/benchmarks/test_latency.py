@@ -28,7 +28,7 @@ from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import Timings
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import RANKERS as REGISTRY
-from crossjem_pl.rankers import CrossJEM, MonoBERT
+from crossjem_pl.rankers import MonoBERT
 
 CPU = torch.device("cpu")
 
@@ -44,7 +44,7 @@ def own(encoder: str, *rankers: str, **changes: Any) -> list[OwnRanker]:
     return found  # type: ignore[return-value]
 
 
-def test_the_program_writes_json_page_and_plots(encoder: str, tmp_path: Path) -> None:
+def test_the_program_writes_json_and_page(encoder: str, tmp_path: Path) -> None:
     sizes = ["--items", "5", "20", "--stages", "12", "--saturated", "5", "--rounds", "1"]
     rankers = ["--rankers", "crossjem", "monobert", "dpr"]
     assert main(["--smoke", "--encoder", encoder, *sizes, *rankers, "--out", str(tmp_path)]) == 0
@@ -66,7 +66,6 @@ def test_the_program_writes_json_page_and_plots(encoder: str, tmp_path: Path) ->
     text = (tmp_path / "latency.md").read_text()
     assert "| crossjem by id | 20 |" in text
     assert found["provenance"]["machine"] in text
-    assert (tmp_path / "latency.png").stat().st_size > 1000
 
 
 def test_a_slow_contender_is_not_measured_at_larger_sizes(encoder: str, tmp_path: Path) -> None:
@@ -184,9 +183,3 @@ def test_memory_and_peak(encoder: str) -> None:
     for name in ("crossjem", "sentence-transformers"):
         spec = vars(options(encoder, ["crossjem"])) | {"name": name, "memory_items": 5, "threads": 1}
         assert peak_memory(spec)["mib"] >= 0
-
-
-def test_the_recommended_overlay_is_the_recommended_form(encoder: str) -> None:
-    best = build_ranker("crossjem-best", encoder)
-    assert isinstance(best, CrossJEM)
-    assert type(best.head).__name__ == "MatchHead"

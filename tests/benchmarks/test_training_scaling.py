@@ -97,13 +97,12 @@ def test_scaling_writes_json_page_and_plot(encoder: str, tmp_path: Path) -> None
         for row in found["by_union"]
     }
     for small, large in rows.values():
-        assert min(small["ms"], small["gflop"]) > 0
+        assert min(small["p50"], small["gflop"]) > 0
         assert small["items"] == large["items"] == 30
         assert (small["union"], 10 < large["union"] <= 40) == (10, True)
     assert rows["crossjem"][1]["gflop"] > rows["crossjem"][0]["gflop"]
     assert rows["monobert"][1]["gflop"] == rows["monobert"][0]["gflop"]
-    ratio = rows["monobert"][0]["gflop"] / rows["crossjem"][0]["gflop"]
-    assert rows["crossjem"][0]["gflop ratio"] == pytest.approx(ratio)
+    assert rows["crossjem"][0]["ratios"]["monobert"] > 0
     of = {key: {fit["name"]: fit for fit in fits} for key, fits in found["exponents"].items()}
     assert of["by_items"]["monobert"]["gflop"] == pytest.approx(1, abs=0.15)
     assert of["by_items"]["crossjem"]["gflop"] < 0.9
@@ -116,13 +115,13 @@ def test_the_fit_finds_the_exponent() -> None:
     sizes = np.array([10.0, 30, 100, 300])
     noise = np.exp([0.1, -0.1, 0.1, -0.1])
     rows = [
-        {"name": "a", "n": n, "ms": 3 * n**1.7 * e, "gflop": 3 * n**1.7}
+        {"name": "a", "n": n, "p50": 3 * n**1.7 * e, "gflop": 3 * n**1.7}
         for n, e in zip(sizes, noise, strict=True)
     ]
     (found,) = scaling.exponents(rows, "n")
     assert (found["gflop"], found["gflop error"]) == pytest.approx((1.7, 0), abs=1e-6)
-    covariance = np.polyfit(np.log(sizes), np.log([row["ms"] for row in rows]), 1, cov=True)[1]
-    assert found["ms error"] == pytest.approx(np.sqrt(covariance[0, 0]))
+    covariance = np.polyfit(np.log(sizes), np.log([row["p50"] for row in rows]), 1, cov=True)[1]
+    assert found["p50 error"] == pytest.approx(np.sqrt(covariance[0, 0]))
 
 
 @pytest.mark.parametrize(

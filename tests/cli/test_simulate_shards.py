@@ -17,25 +17,19 @@ def command(out: Path, **options: int) -> list[str]:
     return ["simulate", *arguments, "--out", str(out)]
 
 
-def test_each_split_is_a_folder_of_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_split_is_a_folder_of_shards_and_a_second_call_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(command(tmp_path)) == 0
-    out = capsys.readouterr().out
-    assert "train: 11 lists in 3 shards" in out
+    assert "train: 11 lists in 3 shards" in capsys.readouterr().out
     for split, count in zip(SPLITS, (11, 3, 3), strict=True):
-        expected = list(simulate(count, 8, seed=2, split=split))
-        assert list(ShardSource(split).read(tmp_path)) == expected
-
-
-def test_a_second_call_keeps_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command(tmp_path)) == 0
+        assert list(ShardSource(split).read(tmp_path)) == list(simulate(count, 8, seed=2, split=split))
     second = tmp_path / "train" / "000001.parquet"
     content, kept = second.read_bytes(), (tmp_path / "train" / "000000.parquet").stat()
     second.unlink()
-    capsys.readouterr()
     assert main(command(tmp_path)) == 0
     assert "train: 11 lists in 3 shards, 1 of them from before" in capsys.readouterr().out
     assert second.read_bytes() == content
     assert (tmp_path / "train" / "000000.parquet").stat().st_mtime_ns == kept.st_mtime_ns
-
     assert main(command(tmp_path, items=5)) == 2
     assert f"{tmp_path / 'train'}: its shards were made with items=8" in capsys.readouterr().err

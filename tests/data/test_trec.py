@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ir_measures
 import pytest
 
 from crossjem_pl.data.trec import (
@@ -45,16 +44,6 @@ def test_run_round_trip_keeps_every_bit(tmp_path: Path) -> None:
     fields = [line.split(" ") for line in (tmp_path / "a.run").read_text().splitlines()]
     assert [int(f[3]) for f in fields] == [*range(1, len(scores) + 1), 1]
     assert {(f[1], f[5]) for f in fields} == {("Q0", "mine")}
-
-
-def test_the_stated_tie_rule_is_the_one_that_measures_use(tmp_path: Path) -> None:
-    run = {"q": {"a": 1.0, "b": 1.0, "c": 1.0}}
-    write_run(run, tmp_path / "a.run")
-    for relevant in "abc":
-        value = ir_measures.calc_aggregate(
-            [ir_measures.RR], {"q": {relevant: 1}}, read_run(tmp_path / "a.run")
-        )
-        assert value[ir_measures.RR] == pytest.approx(1 / (ranked(run["q"]).index(relevant) + 1))
 
 
 def test_run_reading_takes_tabs_crlf_any_rank_and_interleaved_queries(tmp_path: Path) -> None:

@@ -235,18 +235,6 @@ def test_malformed_files_are_named(folders: list[Path], name: str, text: str, me
         build_report(folders)
 
 
-@pytest.mark.usefixtures("plain")
-def test_the_documentation_runs(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
-    (tmp_path / "runs").mkdir()
-    folders[0].rename(tmp_path / "runs/quickstart")
-    folders[2].rename(tmp_path / "runs/bm25")
-    monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(block, "docs/reports.md", "exec"), {})
-    assert (tmp_path / "runs/report/report.html").is_file()
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

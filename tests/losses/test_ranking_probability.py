@@ -30,8 +30,8 @@ def fit_free_logits(tail: Tail, seed: int) -> tuple[Tensor, Tensor]:
     t = teacher(seed)
     start = torch.randn(64, 10, generator=torch.Generator().manual_seed(seed + 100)) * 0.1
     f = start.requires_grad_()
-    optimiser = torch.optim.Adam([f], lr=0.05)
-    for _ in range(1000):
+    optimiser = torch.optim.Adam([f], lr=0.1)
+    for _ in range(300):
         optimiser.zero_grad()
         rpl(f, torch.sigmoid(t), EVERYTHING, tail=tail, reduction="sum").backward()
         optimiser.step()

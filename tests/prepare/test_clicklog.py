@@ -105,14 +105,15 @@ def test_texts_ids_and_rows_without_texts(tmp_path: Path) -> None:
         ("short", "b", 0, 0, "Q4", "K2", 7),
         header=names,
     )
-    columns = {"query": "text", "keyword": "ad", "clicked": "hit", "dwell": "seconds"}
-    written = prepared(log, tmp_path / "out", columns={**columns, "query_id": "qid", "keyword_id": "kid"})
+    names = {"query": "text", "keyword": "ad", "clicked": "hit", "dwell": "seconds"}
+    columns = {f"{name}_column": column for name, column in names.items()}
+    written = prepared(log, tmp_path / "out", **columns, query_id_column="qid", keyword_id_column="kid")
     assert list(read_lists(tmp_path / "out" / "train.parquet")) == [
         RankingList("Q1", "größe 東京", ("K1", "K2"), ('a 5" pipe', "b"), (1, 0))
     ]
     assert (written[0].counts["blank_rows"], written[0].counts["short_lists"]) == (2, 1)
     assert "columns not carried: page" in str(written[0])
-    prepared(log, tmp_path / "b", columns=columns, min_items=1)
+    prepared(log, tmp_path / "b", **columns, min_items=1)
     one = {one.query: one for one in read_lists(tmp_path / "b" / "train.parquet")}["größe 東京"]
     assert one.query_id == content_id("größe 東京")
     assert set(one.item_ids) == {content_id('a 5" pipe'), content_id("b")}
