@@ -18,6 +18,7 @@ from tests.conftest import root
 
 ROOMS = [
     "hashing",
+    "memory",
     "files",
     "lists",
     "text",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crossjem_pl import __version__
+from crossjem_pl.memory import small_kernel_cache
 
 __all__ = ["COMMANDS", "TRAINING", "main", "quiet_libraries"]
 
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program and returns its exit status: 0, 2 after a mistake in the input, 130 after Ctrl-C."""
     args = list(sys.argv[1:] if argv is None else argv)
     quiet_libraries()
+    small_kernel_cache()
     try:
         _run(args)
     except _mistakes() as error:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
+from crossjem_pl.memory import release_freed
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import read_json
 from crossjem_pl.rankers.folder import write_config
@@ -32,6 +33,8 @@ __all__ = [
 
 Precision = Literal["float32", "bfloat16", "float16"]
 _KEY = "inference"
+_RELEASE = 5.0
+"""Seconds of CPU time between two times that freed memory goes back to the system."""
 
 
 _threads = {"started": False, "lost": False}
@@ -95,6 +98,7 @@ class Scorer:
             found, more = self._score_batch(lists[first : first + batch_size])
             scores += found
             truncated += more
+            release_freed(_RELEASE)
         return scores, truncated
 
     def _score_batch(self, lists: Sequence[RankingList]) -> tuple[list[Tensor], int]:

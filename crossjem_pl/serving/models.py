@@ -29,8 +29,6 @@ from crossjem_pl.text.token_store import TokenStore
 __all__ = ["TOKENISERS", "Scored", "ServedModel", "load_models"]
 
 TOKENISERS = ThreadPoolExecutor(2, thread_name_prefix="tokeniser")
-_CACHED_TEXTS = 50_000
-"""Texts whose tokens are remembered: more would let the memory of a server grow for hours."""
 _BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
 _QUEUED_TOKENS = 262_144
 """May wait at least, however small the shared passes."""
@@ -97,8 +95,6 @@ class ServedModel:
         reranker.store = None
         reranker.batch_size = 1_000_000  # the scheduler decides what shares a pass
         self._reader: Ranker = getattr(reranker.ranker, "shell", reranker.ranker)
-        if isinstance(self._reader, NeuralRanker):
-            self._reader.tokenizer.cache_size = _CACHED_TEXTS
         budget = max_batch_tokens or _BATCH_TOKENS.get(reranker.device.type, _BATCH_TOKENS["cpu"])
         self.scheduler: Scheduler[RankingList] = Scheduler(
             reranker.score, budget, max(_QUEUED_TOKENS, 64 * budget), metrics.observe_batch

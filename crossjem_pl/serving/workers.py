@@ -35,9 +35,6 @@ _CONTEXT.set_forkserver_preload(
     ]
 )
 _SLOWEST_RESTART = 30.0
-_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
-"""Settings of glibc and oneDNN for the workers: tensors of ever new sizes would fragment the heap and fill the cache of
-kernels, and the memory of a worker would grow for hours. What the environment says otherwise stands."""
 
 
 @dataclass(eq=False)
@@ -137,8 +134,6 @@ def serve(options: ServingOptions) -> None:
         OSError: if the port is taken.
         ValueError: if the model cannot be loaded.
     """
-    for name, value in _MEMORY.items():  # read by the process that forks the workers when it starts
-        os.environ.setdefault(name, value)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(

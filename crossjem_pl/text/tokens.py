@@ -37,13 +37,13 @@ class ShortTextTokenizer:
     Args:
         tokenizer: a Hugging Face fast tokenizer. If its `split_special_tokens` is set, a special token that a text
             spells out ("[SEP]") is encoded as text, and never becomes the special token's id.
-        cache_size: how many texts to remember; 0 switches the cache off.
+        cache_size: how many texts to remember, in some 300 bytes each; 0 switches the cache off.
 
     Raises:
         ValueError: if the tokenizer is not a fast one.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, cache_size: int = 1_000_000) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, cache_size: int = 50_000) -> None:
         if not tokenizer.is_fast:
             raise ValueError(
                 f"{type(tokenizer).__name__} is not a fast tokenizer; convert it to tokenizer.json"

@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.evaluation.metrics import RankingMetrics
 from crossjem_pl.losses.base import RankingLoss, VectorLoss
+from crossjem_pl.memory import release_freed
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import copy_weights
 
@@ -117,6 +118,9 @@ class RankingModule(LightningModule):
                 )
         found = [values for values in wanted.values() if values is not None]
         return found[0] if len(found) == 1 else torch.stack(found, dim=-1)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        release_freed(20.0)  # a step's pages are many: fetching them anew takes a tenth of a second or two
 
     def on_train_epoch_start(self) -> None:
         self._trained_texts.clear()

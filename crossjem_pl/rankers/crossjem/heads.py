@@ -31,6 +31,9 @@ __all__ = [
     "sinusoids",
 ]
 
+_LEAST = 1e-12
+"""A norm below counts as this."""
+
 
 @dataclass
 class TokenStates:
@@ -162,7 +165,8 @@ class QueryHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
-        return Contributions(self.scale.float() * _mean_cosines(tokens, tokens.word_mask))
+        means = _mean_cosines(tokens, tokens.of_items(tokens.states), tokens.word_mask)
+        return Contributions(self.scale.float() * means)
 
 
 class MatchHead(ScoringHead):
@@ -189,9 +193,11 @@ class MatchHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor([scale, scale, precision_scale], dtype=torch.float32))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
-        words = F.normalize(tokens.context, dim=-1)[tokens.item_pass]
-        states = tokens.of_items(F.normalize(tokens.states, dim=-1))
-        similarity = states @ words.transpose(1, 2)  # [R, T, Q]
+        states = tokens.of_items(tokens.states)
+        words = F.embedding(tokens.item_pass, F.normalize(tokens.context, dim=-1).flatten(1))
+        norms = tokens.of_items(tokens.states.norm(dim=-1).clamp(min=_LEAST))[:, :, None]
+        words = words.unflatten(1, tokens.context.shape[1:])
+        similarity = states @ words.transpose(1, 2) / norms  # [R, T, Q]
         word, item = tokens.word_mask[tokens.item_pass][:, None, :], tokens.item_mask[:, :, None]
         # the best match of each word; equal matches share it
         best = similarity.masked_fill(~item, -torch.inf).amax(1, keepdim=True)
@@ -200,7 +206,8 @@ class MatchHead(ScoringHead):
         recall = (similarity * share).sum(2)
         # -1 is the least cosine: it stands for a query without words
         precision = similarity.masked_fill(~word, -1.0).amax(2) * tokens.item_mask / tokens.lengths[:, None]
-        means = _mean_cosines(tokens, tokens.context_mask if self.whole_query else tokens.word_mask)
+        query = tokens.context_mask if self.whole_query else tokens.word_mask
+        means = _mean_cosines(tokens, states, query)
         return Contributions(torch.stack([means, recall, precision], dim=2) @ self.scale.float())
 
 
@@ -278,12 +285,13 @@ def full_precision(device: torch.device) -> Any:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-def _mean_cosines(tokens: TokenStates, of_query: Tensor) -> Tensor:
-    """The cosine of each item's mean with that of the tokens `of_query`, bool [P, Q], by item token, [R, T]."""
+def _mean_cosines(tokens: TokenStates, states: Tensor, of_query: Tensor) -> Tensor:
+    """The cosine of each item's mean with that of the tokens `of_query`, bool [P, Q], by item token, [R, T], from the
+    states of the items' tokens, [R, T, width]."""
     words = of_query.float() / of_query.sum(1, keepdim=True).clamp(min=1)
     query = F.normalize((words[:, None, :] @ tokens.context)[:, 0], dim=-1)[tokens.item_pass]
-    states, mask = tokens.of_items(tokens.states), tokens.item_mask.float()
-    norm = (mask[:, None, :] @ states)[:, 0].norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    mask = tokens.item_mask.float()
+    norm = (mask[:, None, :] @ states)[:, 0].norm(dim=-1, keepdim=True).clamp(min=_LEAST)
     return (states @ query[:, :, None])[:, :, 0] * mask / norm
 
 
