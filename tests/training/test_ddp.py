@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_lists
@@ -24,6 +26,22 @@ model:
   loss: {{class_path: crossjem_pl.losses.RankingProbabilityLoss}}
   targets: labels
 data: {{val: {lists}, train: {lists}, eval_batch_size: 2, batch_size: 1}}
+"""
+
+DYING = """
+import os, signal, sys, time
+from pathlib import Path
+from crossjem_pl.cli import main
+from crossjem_pl.training import RankingModule
+step = RankingModule.training_step
+def dying(self, batch, batch_idx):
+    if self.global_step == 5 and self.global_rank == 1:
+        Path(os.environ["DIES"], "died").write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, batch, batch_idx)
+if os.environ["DIES"]:
+    RankingModule.training_step = dying
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -67,3 +85,56 @@ def test_two_processes_mine_train_and_evaluate_as_one_does(tiny_bert: str, tmp_p
     assert len(one) == len(two) == 13
     for query_id, by_item in one.items():
         assert by_item == pytest.approx(two[query_id], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_torchrun_ends_when_a_process_is_killed_and_resumes_to_the_same_weights(
+    tiny_bert: str, tmp_path: Path
+) -> None:
+    """Through the overlay, on gloo: one process of two gets SIGKILL in mid-epoch."""
+    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    (tmp_path / "dying.py").write_text(DYING)
+    ended = {name: torchrun(config, tmp_path / name) for name in ("whole", "stopped")}
+    assert ended["whole"].returncode == 0, ended["whole"].stderr[-2000:]
+    assert ended["stopped"].returncode != 0
+    assert "SIGKILL" in ended["stopped"].stderr, "torchrun says which process died, and of what"
+    died = float((tmp_path / "stopped" / "died").read_text())
+    assert (tmp_path / "stopped" / "ended").stat().st_mtime - died < 60
+    last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
+    step = torch.load(last, weights_only=True)["global_step"]
+    assert 0 < step < 14
+    resumed = torchrun(config, tmp_path / "stopped", "--ckpt_path", "last")
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped")]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    found = [json.loads((tmp_path / name / "val_metrics.json").read_text())["means"] for name in ended]
+    assert found[0] == found[1]
+    command = ["validate", "-c", str(config), "--model.weights", str(tmp_path / "whole" / "model")]
+    assert main([*command, f"--trainer.default_root_dir={tmp_path / 'one'}"]) == 0
+    assert json.loads((tmp_path / "one" / "val_metrics.json").read_text())["means"] == pytest.approx(found[0])
+
+
+def torchrun(config: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The training in two processes; in the folder "stopped", and not resumed, one is killed after step 5."""
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    words += ["--rdzv-endpoint", "127.0.0.1:0", str(config.with_name("dying.py")), "fit", "-c", str(config)]
+    words += [
+        "-c",
+        "losses/info_nce",
+        "-c",
+        "trainers/torchrun",
+        "--trainer.accelerator=cpu",
+        "--trainer.devices=2",
+    ]
+    words += ["--trainer.precision=32-true", "--data.num_workers=0", f"--trainer.default_root_dir={folder}"]
+    words += ["--checkpoint.every_n_train_steps=3", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
+    environment["DIES"] = "" if options or folder.name == "whole" else str(folder)
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, cwd=config.parent, capture_output=True, text=True
+    )
+    (folder / "ended").touch()
+    return done
