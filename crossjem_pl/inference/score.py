@@ -423,7 +423,8 @@ def _on_ray(job: Job, todo: Sequence[int], address: str | None, workers: int, gp
         )  # nobody waits behind a slow one
         done = parts.map_batches(Worker, batch_size=1, compute=pool, num_cpus=1, num_gpus=gpus)
         for left, row in zip(reversed(range(len(todo))), done.iter_rows(), strict=True):
-            yield Part(**{name: row[name] for name in Part._fields})._replace(left=left)
+            part = Part(**{name: int(row[name]) for name in Part._fields if name != "seconds"})
+            yield part._replace(seconds=float(row["seconds"]), left=left)
     finally:
         if started:
             ray.shutdown()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -69,7 +70,7 @@ class AverageWithStart(Callback):
 
 
 class RandomState(Callback):
-    """Stores torch's generators in every checkpoint; restores them just before the first resumed step.
+    """Stores torch's generators, those of each process, in checkpoints; restores them before the first resumed step.
 
     The order of the lists and the items drawn do not depend on them (they are functions of seed and epoch); dropout
     does.
@@ -82,10 +83,18 @@ class RandomState(Callback):
         state: dict[str, Any] = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available():
             state["cuda"] = torch.cuda.get_rng_state_all()
-        return state
+        states = [state]
+        if dist.is_available() and dist.is_initialized():  # only the first process writes, but all call this
+            states *= dist.get_world_size()
+            dist.all_gather_object(states, state)
+        return {"processes": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._to_restore = state_dict
+        states = state_dict.get(
+            "processes", [state_dict]
+        )  # older checkpoints have the first process's alone
+        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+        self._to_restore = states[rank] if rank < len(states) else None
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
