@@ -90,9 +90,7 @@ class RandomState(Callback):
         return {"processes": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        states = state_dict.get(
-            "processes", [state_dict]
-        )  # older checkpoints have the first process's alone
+        states = state_dict.get("processes", [state_dict])  # older checkpoints have the first process's alone
         rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._to_restore = states[rank] if rank < len(states) else None
 
