@@ -9,6 +9,7 @@ import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from benchmarks.measuring import count_flops
+from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import Timings, milliseconds, take_turns
@@ -85,6 +87,27 @@ def measured_lists(items: int, rounds: int, warmup: int = WARMUP) -> list[Rankin
     return list(simulate(rounds + warmup, items, seed=1, split="test"))
 
 
+def real_lists(path: Path, items: int, rounds: int, warmup: int = WARMUP) -> list[RankingList]:
+    """The first lists of a file, each with so many items: its own first, then those of the lists after it.
+
+    Raises:
+        ValueError: if the file has too few items.
+    """
+    lists = list(islice(read_lists(path, label_column=None, score_column=None), 50 * (rounds + warmup)))
+    made = []
+    for first in range(rounds + warmup):
+        texts = list(dict.fromkeys(text for one in lists[first:] for text in one.items))[:items]
+        if len(texts) < items:
+            raise ValueError(
+                f"{path} has fewer than {items} different items for each of {rounds + warmup} queries"
+            )
+        one = lists[first]
+        made.append(
+            RankingList(one.query_id, one.query, tuple(f"text:{text}" for text in texts), tuple(texts))
+        )
+    return made
+
+
 def time_in_turn(
     contenders: Iterable[Contender], batches: Iterable[Sequence[RankingList]], warmup: int = WARMUP
 ) -> dict[str, Timings]:
@@ -131,13 +154,14 @@ class OwnRanker(Contender):
         name: in the tables.
         reranker: the ranker and its device.
         precision: of its matrix products.
+        known: whether item vectors are computed ahead.
     """
 
-    def __init__(self, name: str, reranker: Reranker, precision: str = "float32") -> None:
+    def __init__(self, name: str, reranker: Reranker, precision: str = "float32", known: bool = True) -> None:
         super().__init__(name, precision)
-        self.reranker = reranker
+        self.reranker, self.known = reranker, known
         ranker: Any = reranker.ranker.requires_grad_(False)  # the counter hooks gradients
-        if hasattr(ranker, "tokenizer") and not hasattr(ranker, "precompute_items"):
+        if hasattr(ranker, "tokenizer") and not (known and hasattr(ranker, "precompute_items")):
             ranker.tokenizer.cache_size = 0
 
     def prepare(self, lists: Sequence[RankingList]) -> None:
@@ -145,7 +169,8 @@ class OwnRanker(Contender):
         texts = [text for ranking_list in lists for text in ranking_list.items]
         if hasattr(ranker, "precompute_items"):
             ranker.item_cache.clear()
-            ranker.precompute_items(texts)
+            if self.known:
+                ranker.precompute_items(texts)
         ranker.index_items(texts)
 
     def rank(self, lists: Sequence[RankingList]) -> object:

@@ -30,7 +30,7 @@ import torch
 import transformers
 
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, measured_lists
-from benchmarks.latency.__main__ import RANKERS, contenders_of, latencies, store_of, throughputs
+from benchmarks.latency.__main__ import RANKERS, contenders_of, latencies, throughputs
 from benchmarks.measuring import MemoryMeter, matrix_peak
 from benchmarks.pages import provenance, table, write
 from benchmarks.program import defaults, parser, torch_device
@@ -152,10 +152,11 @@ def latency(args: argparse.Namespace, device: torch.device, encoder: str) -> Row
     given |= {"precision": ["bfloat16" if device.type == "cuda" else "float32"], "peers": args.peers}
     given |= {"items": args.items, "saturated": [max(args.items)], "stages": [], "longest": args.longest}
     given["most_pairs"] = 50_000 if device.type == "cuda" else 100
+    given |= {"real": None, "uncached": False}
     spec, found = argparse.Namespace(**given), {}
     found["matrix_peak_gflops"] = {name: matrix_peak(device, name, 2) / 1e9 for name in spec.precision}
     with tempfile.TemporaryDirectory() as folder:
-        contenders = contenders_of(spec, store_of(spec, Path(folder) / "store"))
+        contenders = contenders_of(spec, Path(folder))
         latencies(spec, contenders, found)
         best = {row["name"]: row for row in throughputs(spec, contenders, max(args.items))}
         memory = {}

@@ -5,8 +5,11 @@
 Texts in, sorted items out. The contenders take turns on every list, so a machine whose speed drifts slows all of them
 alike; rounds that warm up are not counted. Every text is tokenised within the time. Rankers that encode queries and
 items apart (ColBERT, DPR, ANCE, TwinBERT, CoRAL, INSTRUCTOR) have their item vectors computed ahead, as the paper's
-latencies assume. "by id": CROSS-JEM and monoBERT once more with the items' token ids in a store, the query a text.
-Weights are the encoder's with fresh heads: they do not change the time.
+latencies assume; with --uncached once more without. "by id": CROSS-JEM and monoBERT once more with the items' token
+ids in a store, the query a text; `ahead` with its states. Weights are the encoder's with fresh heads: they do not
+change the time. The figures of docs/performance.md, on lists that are simulated and on a file of yours:
+
+    python -m benchmarks.latency --summary --real dev.jsonl.gz --out runs/performance
 
 Writes latency.json and latency.md.
 """
@@ -31,6 +34,7 @@ from benchmarks.contenders import (
     Contender,
     OwnRanker,
     measured_lists,
+    real_lists,
 )
 from benchmarks.latency.stages import STAGES, has_stages, stage_milliseconds
 from benchmarks.measuring import MemoryMeter, matrix_peak
@@ -41,12 +45,13 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import Timings
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.encoders import load_tokenizer
-from crossjem_pl.text import ShortTextTokenizer
 from crossjem_pl.text.token_store import TokenStore
 
 RANKERS = ["crossjem", "crossjem-wide", "crossjem-best", "monobert", "sharedquery", "setencoder"]
 RANKERS += ["colbert", "dpr", "ance", "twinbert", "coral", "instructor", "meb", "ahead", "cascade"]
+_SUMMARY = ["crossjem", "crossjem-wide", "crossjem-best", "ahead", "monobert", "colbert", "dpr"]
+_REAL = 100
+"""Items of a list of real texts."""
 MONOBERT = "monobert"
 _QUERIES = (1, 4, 16, 64, 256)
 """Queries of a batch that are tried for the throughput, as far as `--most-pairs` allows."""
@@ -71,8 +76,15 @@ def run(args: argparse.Namespace) -> None:
         "saturated": [30, 700],
         "stages": [100, 700],
     }
-    args.memory_items = (0 if args.smoke else 700) if args.memory_items is None else args.memory_items
-    full |= {"rankers": RANKERS, "most_pairs": 50_000 if device.type == "cuda" else 3_000}
+    if args.summary:
+        full |= {"items": [_REAL, 700], "rounds": 7, "saturated": [], "stages": [700]}
+        args.uncached = True
+    few = args.smoke or args.summary
+    args.memory_items = (0 if few else 700) if args.memory_items is None else args.memory_items
+    full |= {
+        "rankers": _SUMMARY if args.summary else RANKERS,
+        "most_pairs": 50_000 if device.type == "cuda" else 3_000,
+    }
     smoke = {"items": [10, 100], "rounds": 2, "saturated": [10], "stages": [100], "most_pairs": 100}
     defaults(args, full, smoke | {"rankers": ["crossjem", "crossjem-best", MONOBERT, "dpr"]})
     about = provenance(device, args.command)
@@ -81,8 +93,7 @@ def run(args: argparse.Namespace) -> None:
     found |= {name: getattr(args, name) for name in ("encoder", "rounds", "memory_items")}
     found["matrix_peak_gflops"] = {name: matrix_peak(device, name) / 1e9 for name in args.precision}
     with tempfile.TemporaryDirectory() as folder:
-        store = store_of(args, Path(folder) / "store") if any(map(_reads_ids, args.rankers)) else None
-        contenders = contenders_of(args, store)
+        contenders = contenders_of(args, Path(folder))
         latencies(args, contenders, found)
         for items in args.stages:
             for contender in filter(has_stages, contenders):
@@ -96,27 +107,32 @@ def run(args: argparse.Namespace) -> None:
     write(found, page(found), args.out, "latency")
 
 
-def contenders_of(args: argparse.Namespace, store: TokenStore | None = None) -> list[Contender]:
+def contenders_of(args: argparse.Namespace, stores: Path | None = None) -> list[Contender]:
     """All contenders with their models loaded, this package's first.
 
     Args:
         args: the options; of those, who takes part and how.
-        store: token ids of all items, for CROSS-JEM and monoBERT by id; None leaves that path out.
+        stores: an empty folder for what rankers by id read of all items; None leaves that path out.
     """
     device, out = torch_device(args.device), list[Contender]()
     many = 512 if device.type == "cuda" else None  # pairs a pass that suit a GPU better than 32
 
-    def add(name: str, precision: str, overlay: str, by_id: bool = False, **changes: Any) -> None:
-        model = taking_part.build_ranker(overlay, args.encoder, changes)
-        reranker = Reranker(model, device, precision, max(_QUERIES), store if by_id else None)  # type: ignore[arg-type]
-        out.append(OwnRanker(name, reranker, precision))
+    def add(
+        name: str, precision: str, overlay: str, store: Path | None = None, known: bool = True, **changes: Any
+    ) -> None:
+        model = taking_part.build_ranker(overlay, args.encoder, changes).to(device)
+        held = None if store is None else store_of(args, store, model)
+        reranker = Reranker(model, device, precision, max(_QUERIES), held)  # type: ignore[arg-type]
+        out.append(OwnRanker(name, reranker, precision, known))
 
     for precision in args.precision:
         suffix = "" if precision == args.precision[0] else f" {precision}"
         for name in args.rankers:
             add(name + suffix, precision, name)
-            if store is not None and _reads_ids(name):
-                add(f"{name} by id{suffix}", precision, name, by_id=True)
+            if stores is not None and _reads_ids(name):
+                add(f"{name} by id{suffix}", precision, name, stores / f"{name}{suffix}")
+            if args.uncached and hasattr(out[-1].reranker.ranker, "precompute_items"):  # type: ignore[attr-defined]
+                add(f"{name} uncached{suffix}", precision, name, known=False)
         if many and MONOBERT in args.rankers:
             add(f"{MONOBERT} ({many} pairs a pass){suffix}", precision, MONOBERT, pairs_per_pass=many)
         for batch in (32, many) if SENTENCE_TRANSFORMERS in args.peers else ():
@@ -182,17 +198,19 @@ def peak_memory(spec: Mapping[str, Any]) -> dict[str, float]:
 
 def _reads_ids(name: str) -> bool:
     """Whether a ranker is measured once more with the token ids of its items in a store."""
-    return name.startswith("crossjem") or name == MONOBERT
+    return name.startswith("crossjem") or name in (MONOBERT, "ahead")
 
 
-def store_of(args: argparse.Namespace, folder: Path) -> TokenStore:
-    """Token ids of the items of all lists that are going to be measured."""
+def store_of(args: argparse.Namespace, folder: Path, ranker: Any) -> TokenStore:
+    """Token ids, and states where the ranker stores some, of the items of all lists that are going to be measured."""
     lists = [one for items in {*args.items, *args.stages} for one in measured_lists(items, args.rounds)]
+    lists += [] if args.real is None else real_lists(args.real, _REAL, args.rounds)
     for items in args.saturated:
         for queries in _batch_sizes(items, args.most_pairs):
             lists += [one for batch in _batches(args, items, queries) for one in batch]
     items_of = (pair for one in lists for pair in zip(one.item_ids, one.items, strict=True))
-    return TokenStore.build(folder, items_of, ShortTextTokenizer(load_tokenizer(args.encoder)))
+    states = ranker.eval().store_states()
+    return TokenStore.build(folder, items_of, ranker.tokenizer, ranker.max_item_tokens, states)
 
 
 def latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: dict[str, Any]) -> None:
@@ -200,16 +218,18 @@ def latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: 
     names = [contender.name for contender in contenders]
     found["baselines"] = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS) if name in names]
     found["milliseconds"], found["latency"], found["stopped"] = {}, [], {}
-    for items in track(sorted(args.items), description="one query at a time"):
+    parts = [(str(items), measured_lists(items, args.rounds)) for items in sorted(args.items)]
+    if args.real is not None:
+        parts.insert(0, (f"{_REAL} real", real_lists(args.real, _REAL, args.rounds)))
+    for kind, lists in track(parts, description="one query at a time"):
         running = [contender for contender in contenders if contender.name not in found["stopped"]]
         if not running:
             break
-        lists = measured_lists(items, args.rounds)
+        items = len(lists[0])
         times = taking_part.time_in_turn(running, [[ranking_list] for ranking_list in lists])
-        found["milliseconds"][str(items)] = {name: list(timings.rounds) for name, timings in times.items()}
-        found["latency"] += rows_of(
-            running, times, lists[WARMUP:], found["baselines"], found["matrix_peak_gflops"]
-        )
+        found["milliseconds"][kind] = {name: list(timings.rounds) for name, timings in times.items()}
+        rows = rows_of(running, times, lists[WARMUP:], found["baselines"], found["matrix_peak_gflops"])
+        found["latency"] += [{**row, "lists": kind} for row in rows]
         too_slow = [name for name, timings in times.items() if timings.median > 1000 * args.longest]
         found["stopped"] |= dict.fromkeys(too_slow, items)
 
@@ -262,8 +282,8 @@ def page(found: Mapping[str, Any]) -> list[str]:
         f"the contenders in turn on each; texts new to the token caches. Measured peak of matrix products: {peaks}.",
         "",
         "ColBERT, DPR, ANCE, TwinBERT, CoRAL and INSTRUCTOR have the items' vectors computed ahead, as the paper's "
-        "latencies assume: only the query is encoded while the clock runs. By id: the items' token ids are in a store, "
-        "only the query is tokenised.",
+        "latencies assume, but where it says uncached: only the query is encoded while the clock runs. By id: token "
+        "ids of the items (of `ahead` states too) are in a store, only the query is tokenised. Real: a file's texts.",
         "",
         "## One query at a time",
         "",
@@ -272,7 +292,7 @@ def page(found: Mapping[str, Any]) -> list[str]:
         "one ranking, padding included.",
         "",
     ]
-    columns: dict[str, Any] = {"": "{name}", "items": "{items:d}"}
+    columns: dict[str, Any] = {"": "{name}", "items": "{lists}"}
     columns |= {"p50 ms": "{p50:,.1f}", "p95": "{p95:,.1f}", "p99": "{p99:,.1f}"}
     columns["pairs/s"] = "{pairs_per_second:,.0f}"
     columns |= {f"{name} takes": f"{{ratios[{name}]:.2f}}x" for name in found["baselines"]}
@@ -318,6 +338,14 @@ def _options() -> argparse.ArgumentParser:
     add("--most-pairs", type=int, help="of a batch of several queries")
     add("--stages", type=int, nargs="*", metavar="N", help="sizes whose stages are timed apart")
     add("--memory-items", type=int, metavar="N", help="items of the list whose memory is measured; 0: none")
+    add("--summary", action="store_true", help="the contenders and sizes of docs/performance.md")
+    add("--uncached", action="store_true", help="rankers with item vectors once more without")
+    add(
+        "--real",
+        type=Path,
+        metavar="FILE",
+        help=f"ranking lists whose queries get {_REAL} of their items each, too",
+    )
     add("--measure", help=argparse.SUPPRESS)
     return out
 

@@ -119,7 +119,7 @@ class RankingModule(LightningModule):
         found = [values for values in wanted.values() if values is not None]
         return found[0] if len(found) == 1 else torch.stack(found, dim=-1)
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         release_freed(20.0)  # a step's pages are many: fetching them anew takes a tenth of a second or two
 
     def on_train_epoch_start(self) -> None:

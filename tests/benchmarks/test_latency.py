@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 
 def options(encoder: str, rankers: Sequence[str], **changes: Any) -> argparse.Namespace:
     given = {"rankers": rankers, "encoder": encoder, "device": "cpu", "precision": ["float32"]}
-    return argparse.Namespace(**{**given, "peers": [], **changes})
+    return argparse.Namespace(**{**given, "peers": [], "real": None, "uncached": False, **changes})
 
 
 def own(encoder: str, *rankers: str, **changes: Any) -> list[OwnRanker]:
@@ -66,6 +66,23 @@ def test_the_program_writes_json_and_page(encoder: str, tmp_path: Path) -> None:
     text = (tmp_path / "latency.md").read_text()
     assert "| crossjem by id | 20 |" in text
     assert found["provenance"]["machine"] in text
+
+
+def test_known_items_and_a_file_of_lists(encoder: str, tmp_path: Path) -> None:
+    path = tmp_path / "lists.jsonl"
+    lists = [{"query": "red", "items": [f"shoe {i} {j}" for j in range(20)]} for i in range(9)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lists))
+    only = ["--summary", "--rankers", "ahead", "dpr", "--peers", "--items", "4", "--stages", "--rounds", "1"]
+    assert main([*only, "--encoder", encoder, "--real", str(path), "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "latency.json").read_text())
+    assert set(found["milliseconds"]) == {"4", "100 real"}
+    assert set(found["milliseconds"]["4"]) == {"ahead", "ahead by id", "dpr", "dpr uncached"}
+    assert "| ahead by id | 100 real |" in (tmp_path / "latency.md").read_text()
+    work = {row["name"]: row["gflop"] for row in found["latency"] if row["lists"] == "4"}
+    assert work["ahead by id"] < work["ahead"]
+    assert work["dpr"] < work["dpr uncached"]
+    with pytest.raises(ValueError, match="fewer than 500"):
+        taking_part.real_lists(path, 500, 1)
 
 
 def test_a_slow_contender_is_not_measured_at_larger_sizes(encoder: str, tmp_path: Path) -> None:
