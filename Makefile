@@ -28,7 +28,7 @@ quickstart: $(READY) ## train CROSS-JEM on simulated lists, compare it with BM25
 test: $(READY) ## all tests, and the examples in docstrings
 	$(BIN)/pytest
 
-fuzz: $(READY) ## damaged files of every kind and random requests, FUZZ_CASES of each (hours; FUZZ_SEED= begins elsewhere)
+fuzz: $(READY) ## FUZZ_CASES damaged files, divided evenly over all kinds, and as many random requests; kills, full disks, many calls
 	FUZZ_CASES=$(or $(FUZZ_CASES),20000) FUZZ_SEED=$(or $(FUZZ_SEED),0) $(BIN)/pytest tests/faults tests/serving/test_api.py
 	SOAK_CALLS=50000 THREAD_CALLS=10000 $(BIN)/pytest tests/faults/test_endurance.py
 	$(BIN)/python -m tests.faults.interrupted kills 200

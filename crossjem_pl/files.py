@@ -18,6 +18,8 @@ from glob import escape
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from crossjem_pl.hashing import check_regular
+
 __all__ = [
     "RemotePath",
     "as_path",
@@ -26,6 +28,7 @@ __all__ = [
     "read_lines",
     "remove_leftovers",
     "replacing",
+    "replacing_folder",
     "replacing_path",
     "scratch_folder",
 ]
@@ -148,10 +151,11 @@ def ending(path: Path) -> str:
 
 
 def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
-    """`path` as a Path; a FileNotFoundError that names it if there is nothing."""
+    """`path` as a Path; an error that names it if there is nothing, or a pipe or device."""
     found = as_path(path)
     if not found.exists():
         raise FileNotFoundError(f"{what} not found: {found}")
+    check_regular(found)
     return found
 
 
@@ -159,9 +163,8 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
 def _open(path: Path) -> Iterator[IO[bytes]]:
     """The decompressed bytes of `path`; gzip is recognised by its first two bytes."""
     existing(path)
-    if not path.is_file():
-        kind = "a folder" if path.is_dir() else "a pipe or device, which cannot be read twice"
-        raise ValueError(f"{path}: expected a file, got {kind}")
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a folder")
     with path.open("rb") as raw:
         magic = raw.read(2)
         raw.seek(0)
@@ -231,16 +234,23 @@ def replacing_path(path: Path) -> Iterator[Path]:
     """A hidden temporary name beside `path`, for writers that open files themselves (SQLite, ONNX).
 
     The folder is made if it is missing. When the block ends without an error, the file of the temporary name is
-    flushed to the disk and renamed to `path`; otherwise it is removed. What a process of this machine that was killed
-    left there is removed at the start, but not from behind a URL.
+    flushed to the disk, gets the permissions of any new file (the umask's) and is renamed to `path`; otherwise it is
+    removed. What a process of this machine that was killed left there is removed at the start, but not from behind a
+    URL.
     """
     if path.is_dir():
         raise ValueError(f"{path}: expected the name of a file to write, got a folder")
     temporary = _temporary(path)
     try:
+        local = not isinstance(path, RemotePath)
+        if local:
+            temporary.touch()
+            mode = temporary.stat().st_mode & 0o777
+            temporary.unlink()
         yield temporary
-        if not isinstance(path, RemotePath):
+        if local:
             with temporary.open("rb+") as written:
+                os.fchmod(written.fileno(), mode)  # safetensors makes its files for their owner alone
                 os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -249,6 +259,27 @@ def replacing_path(path: Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder that becomes `path`, in place of what is there, when the block ends without an error.
+
+    A process killed between the two renames leaves no `path`, never a mixture.
+    """
+    target = path.resolve()
+    with scratch_folder(target) as folder:
+        done = folder / "new"
+        done.mkdir()
+        try:
+            yield done
+        except OSError as error:
+            if error.errno is not None and error.filename is None:
+                error.filename = str(path)
+            raise
+        if target.exists():
+            target.rename(folder / "former")
+        done.rename(target)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "check_regular",
     "content_id",
     "content_sha256",
     "file_sha256",
@@ -63,8 +64,16 @@ def content_sha256(content: str | bytes | Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
+def check_regular(*paths: Path) -> None:
+    """Raises a ValueError that names a pipe or device, whose reader may wait for good."""
+    for path in paths:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{path}: expected a file, got a pipe or device, which cannot be read twice")
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal digits."""
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from crossjem_pl.files import replacing, replacing_path
+from crossjem_pl.files import replacing, replacing_folder, replacing_path
 from crossjem_pl.hashing import content_sha256, file_sha256, fraction, text_key, text_keys
 
 
@@ -46,6 +47,32 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(ValueError, match="got a folder"), replacing(tmp_path):
         pass
+
+
+def test_a_folder_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a"
+    for content in ("first", "second"):
+        with replacing_folder(path) as folder:
+            (folder / content).write_text(content)
+
+    def broken() -> None:
+        with replacing_folder(path) as folder:
+            (folder / "third").write_text("third")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        broken()
+    assert [file.name for file in path.parent.rglob("*")] == ["a", "second"]
+
+
+def test_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with replacing_path(tmp_path / "a") as temporary:
+            temporary.touch(0o600)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path) -> None:

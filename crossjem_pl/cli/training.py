@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from jsonargparse import Namespace
+from jsonargparse import Namespace, set_parsing_settings
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -19,8 +19,9 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.files import replacing
-from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.files import existing, replacing
+from crossjem_pl.lists import shown
+from crossjem_pl.rankers.base import DEFAULT_PREFIXES, Ranker, allow_only
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
 from crossjem_pl.training.run_folder import (
@@ -36,12 +37,25 @@ __all__ = ["RankingCLI", "configured_ranker", "experiment_files", "run_training"
 
 _PACKAGE = Path(__file__).parents[1]
 _CONFIG = ("-c", "--config")
+_ALLOW_CLASSES = "--allow-classes"
+_LOADERS = (
+    "torch.hub",
+    "torch.load",
+    "torch.serialization",
+    "torch.package",
+    "torch.jit",
+    "torch.utils.cpp_extension",
+)
+"""Of what is allowed, what runs code that files or addresses hold."""
+_NOT_ALLOWED = "Add the import path to import_path_allowlist in set_parsing_settings to allow it."
+"""The end of jsonargparse's message."""
 
 
 class _Parser(LightningArgumentParser):
     """Ends a mistake in one message: the generated usage alone would fill several screens."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        message = message.replace(_NOT_ALLOWED, f"If you trust it: {_ALLOW_CLASSES}=PREFIX")
         print(f"error: {message}\nAll options: {self.prog.replace(' [options]', '')} --help", file=sys.stderr)
         raise SystemExit(2)
 
@@ -74,6 +88,10 @@ class RankingCLI(LightningCLI):
             super().__init__(*arguments, **options)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        known = ", ".join(DEFAULT_PREFIXES)
+        parser.epilog = (
+            f"{_ALLOW_CLASSES}[=PREFIX,...]: only import classes and metrics of {known} and these prefixes"
+        )
         parser.add_lightning_class_args(RunFolder, "run_folder")
         parser.add_lightning_class_args(RandomState, "random_state")
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
@@ -147,6 +165,7 @@ def configured_ranker(files: Sequence[str]) -> Ranker:
 
 def run_training(argv: Sequence[str]) -> None:
     """Runs fit, validate, test or predict with the arguments of the command line."""
+    argv = _limit_classes(argv)
     with signal_exit_status():
         RankingCLI(
             RankingModule,
@@ -158,6 +177,24 @@ def run_training(argv: Sequence[str]) -> None:
             parser_kwargs={"prog": "lightning"},
             args=experiment_files(argv),
         )
+
+
+def _limit_classes(argv: Sequence[str]) -> list[str]:
+    """Takes `--allow-classes[=PREFIX,...]` out of the arguments and limits what configurations may import to it.
+
+    It must hold before the first configuration is read, so it is no option of the parser.
+    """
+    given = [word for word in argv if word.partition("=")[0] == _ALLOW_CLASSES]
+    if given:
+        more = [prefix for word in given for prefix in word.partition("=")[2].split(",") if prefix]
+        allow_only([*DEFAULT_PREFIXES, *more])
+        # a dictionary may hold what it likes, so nothing in one is built
+        set_parsing_settings(
+            import_path_denylist=["*", *_LOADERS],
+            import_path_allowlist=[*DEFAULT_PREFIXES, *more],
+            instantiate_subclass_spec_in_any=False,
+        )
+    return [word for word in argv if word not in given]
 
 
 def experiment_files(argv: Sequence[str]) -> list[str]:
@@ -179,8 +216,17 @@ def experiment_files(argv: Sequence[str]) -> list[str]:
     return out
 
 
+def _check_yaml(path: Path) -> None:
+    """Raises a ValueError that names the file, which the parser's message does not, if it is no YAML."""
+    try:
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: not YAML in UTF-8 ({shown(' '.join(str(error).split()))})") from None
+
+
 def _experiment(name: str) -> str:
-    if Path(name).is_file() and not name.startswith("packaged:"):
+    if Path(name).exists() and not Path(name).is_dir() and not name.startswith("packaged:"):
+        _check_yaml(existing(name))
         return name
     installed = _PACKAGE / "experiments"
     folder = (

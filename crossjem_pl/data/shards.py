@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crossjem_pl.files import ending, existing, replacing
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 
 __all__ = ["COLUMNS_KEY", "FIELDS", "Manifest", "NoLists", "shard_files", "write_parquet", "write_shards"]
 
@@ -146,7 +146,7 @@ class Manifest:
         for name in options:
             if self.options.get(name) != options[name]:
                 raise ValueError(
-                    f"{self.folder}: its shards were made with {name}={self.options.get(name)!r}, now it is "
+                    f"{self.folder}: its shards were made with {name}={shown(self.options.get(name))}, now it is "
                     f"{options[name]!r}; choose another folder or remove them"
                 )
 

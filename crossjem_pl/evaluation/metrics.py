@@ -36,6 +36,7 @@ from torchmetrics import Metric
 
 from crossjem_pl.data.trec import ranked as ranked_ids
 from crossjem_pl.files import replacing
+from crossjem_pl.rankers.base import import_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,7 +237,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
         try:
             module, _, short = name.rpartition(":")
             if module:
-                import_module(module)
+                import_named(module)
             measure = ir_measures.parse_measure(short)
             measure.validate_params()
         except (ImportError, ValueError, NameError, AssertionError, SyntaxError, TypeError) as error:

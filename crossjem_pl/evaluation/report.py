@@ -17,6 +17,7 @@ from crossjem_pl.evaluation.metrics import parse_measures
 from crossjem_pl.evaluation.page import render
 from crossjem_pl.evaluation.runs import read_run_folder, read_texts_of, with_names
 from crossjem_pl.evaluation.sections import Section
+from crossjem_pl.files import replacing
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["Report", "build_report", "compare", "comparison_report", "write_report"]
@@ -79,11 +80,9 @@ def compare(
     charts need matplotlib, and without it page and Markdown say which extra brings it.
     """
     comparison = compare_runs(runs, baseline, names, qrels, **options)
-    report, folder = comparison_report(comparison), Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    comparison.to_frame().to_csv(folder / "compare.csv", index=False)
-    for ending in ("md", "html"):
-        (folder / f"compare.{ending}").write_text(render(report, ending), encoding="utf-8")
+    report = comparison_report(comparison)
+    texts = {f"compare.{ending}": render(report, ending) for ending in ("md", "html")}
+    _write({"compare.csv": comparison.to_frame().to_csv(index=False), **texts}, Path(out))
     return comparison
 
 
@@ -151,14 +150,18 @@ def write_report(report: Report, out: str | Path) -> list[Path]:
     Returns the files written, the page first.
     """
     folder = Path(out)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
     texts = {"report.html": render(report, "html"), "report.md": render(report, "md", "figures")}
     texts |= {f"figures/{name}.svg": plot.svg for name, plot in report.plots.items()}
     if report.results is not None:
         texts["compare.csv"] = report.results.to_csv(index=False)
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    _write(texts, folder)
     return [folder / name for name in texts]
+
+
+def _write(texts: dict[str, str], folder: Path) -> None:
+    for name, text in texts.items():
+        with replacing(folder / name) as file:
+            file.write(text.encode())
 
 
 def _notes(comparison: Comparison | None) -> list[str]:

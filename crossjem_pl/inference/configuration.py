@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.memory import release_freed
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import read_json
@@ -249,7 +249,7 @@ def stored_configuration(folder: Path, scorer: Scorer) -> Configuration | None:
         return None
     precision, compiled = stored.get("precision"), stored.get("compiled")
     if precision not in get_args(Precision) or not isinstance(compiled, bool):
-        raise ValueError(f"{path}, field {_KEY!r}: {stored!r} is not a precision and whether to compile")
+        raise ValueError(f"{path}, field {_KEY!r}: {shown(stored)} is not a precision and whether to compile")
     found = Configuration(precision, compiled, Passes.of(scorer.ranker))
     return found if unavailable(scorer, found) is None else replace(found, compiled=False)
 

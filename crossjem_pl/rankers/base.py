@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -19,13 +20,16 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.text.ragged import Ints
 
 __all__ = [
+    "DEFAULT_PREFIXES",
     "RANKERS",
     "Batch",
     "Explanation",
     "Ranker",
     "TensorRecord",
     "TokenContribution",
+    "allow_only",
     "check_choice",
+    "import_named",
     "init_arguments",
     "item_mask",
     "item_places",
@@ -338,3 +342,25 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
 def tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
     """numpy arrays as tensors of the same names; they share their memory."""
     return {name: torch.from_numpy(value) for name, value in arrays.items()}
+
+
+DEFAULT_PREFIXES = ("crossjem_pl", "lightning", "torch")
+"""What `--allow-classes` allows in any case."""
+_allowed: tuple[str, ...] | None = None
+
+
+def allow_only(prefixes: Sequence[str] | None) -> None:
+    """Limits `import_named` in this process to these modules and what is below them; None: no limit."""
+    global _allowed
+    _allowed = None if prefixes is None else tuple(prefixes)
+
+
+def import_named(module: str) -> ModuleType:
+    """The module of this name.
+
+    Raises:
+        ImportError: for a module that is not allowed (see `allow_only`), or that cannot be imported.
+    """
+    if _allowed is not None and not any(f"{module}.".startswith(f"{prefix}.") for prefix in _allowed):
+        raise ImportError(f"--allow-classes does not allow {module!r}, only {', '.join(_allowed)}")
+    return import_module(module)

@@ -24,7 +24,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from crossjem_pl.hashing import file_sha256
+from crossjem_pl.hashing import check_regular, file_sha256
 
 __all__ = [
     "PACKAGED",
@@ -128,6 +128,7 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
             the encoder beside it has no embedding for.
     """
     folder = Path(resolve(name))
+    check_regular(*(folder.iterdir() if folder.is_dir() else ()))
     if folder.is_dir() and not any((folder / file).exists() for file in _TOKENIZER_FILES):
         raise ValueError(f"{folder / 'tokenizer.json'} is missing, and there is no other file of a tokenizer")
     with _missing_model(name):
@@ -331,6 +332,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     """
     if not path.exists():
         return kind()
+    check_regular(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

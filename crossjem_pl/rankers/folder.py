@@ -6,7 +6,6 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_type_hints
@@ -16,7 +15,7 @@ from torch import Tensor
 
 import crossjem_pl
 from crossjem_pl.hashing import content_sha256, file_sha256
-from crossjem_pl.rankers.base import RANKERS, Ranker
+from crossjem_pl.rankers.base import RANKERS, Ranker, import_named
 from crossjem_pl.rankers.encoders import (
     PACKAGED,
     built_from,
@@ -35,6 +34,7 @@ __all__ = [
     "load_architecture",
     "load_ranker",
     "local_folder",
+    "portable",
     "save_architecture",
     "save_ranker",
     "write_config",
@@ -112,13 +112,19 @@ def _write_config(ranker: Ranker, folder: Path, config: dict[str, Any], more: di
         "format": _FORMAT if "weights_prefix" in more else 2,
         "version": crossjem_pl.__version__,
         "ranker": ranker.name,
-        "init_args": ranker.init_args,
+        "init_args": portable(ranker.init_args),
         **more,
     }
     cls = type(ranker)
     if not cls.__module__.startswith("crossjem_pl."):
         config[_KEY]["class_path"] = f"{cls.__module__}.{cls.__qualname__}"
     write_config(config, folder / "config.json")
+
+
+def portable(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with the last part alone of absolute paths, which tell how this machine is laid out."""
+    paths = {name for name, value in values.items() if isinstance(value, str) and Path(value).is_absolute()}
+    return {name: Path(value).name if name in paths else value for name, value in values.items()}
 
 
 def write_config(config: dict[str, Any], path: Path) -> None:
@@ -295,7 +301,7 @@ def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
         return RANKERS[stored["ranker"]]
     module, _, name = stored["class_path"].rpartition(".")
     try:
-        cls = getattr(import_module(module), name)
+        cls = getattr(import_named(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path}: the ranker's class {stored['class_path']!r} is not importable: {error}"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from crossjem_pl.files import replacing
-from crossjem_pl.hashing import weights_sha256
+from crossjem_pl.hashing import check_regular, weights_sha256
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import Ranker
 
 __all__ = ["THRESHOLD_FILE", "Rule", "StoredThreshold", "pass_limits", "read_threshold", "write_threshold"]
@@ -113,9 +114,10 @@ def read_threshold(path: str | Path) -> StoredThreshold:
         ValueError: naming the file and field, for one that is not of this form.
     """
     path = Path(path)
+    check_regular(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
@@ -132,5 +134,5 @@ def read_threshold(path: str | Path) -> StoredThreshold:
             or (field.name == "rule" and value not in get_args(Rule))
             or (field.name == "figures" and not all(isinstance(x, int | float | None) for x in numbers))
         ):
-            raise ValueError(f"{path}, field {field.name!r}: {value!r} is not what belongs there")
+            raise ValueError(f"{path}, field {field.name!r}: {shown(value)} is not what belongs there")
     return StoredThreshold(**{field.name: content[field.name] for field in fields(StoredThreshold)})

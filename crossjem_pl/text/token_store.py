@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossjem_pl.files import scratch_folder
-from crossjem_pl.hashing import content_sha256, text_keys
+from crossjem_pl.files import replacing_folder
+from crossjem_pl.hashing import check_regular, content_sha256, text_keys
 from crossjem_pl.text.ragged import Ints, Ragged
 from crossjem_pl.text.tokens import Encoded, ItemStates, ShortTextTokenizer, StateRows
 
@@ -103,14 +103,11 @@ class TokenStore:
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"{folder} exists already; give another folder, or remove it")
-        with scratch_folder(folder) as scratch:
-            done = scratch / "store"
-            done.mkdir()
+        with replacing_folder(folder) as done:
             try:
                 _write(items, done, ShortTextTokenizer(tokenizer.hf, cache_size=0), max_tokens, states)
             except duckdb.OperationalError as error:
                 raise OSError(f"{folder}: {' '.join(str(error).split())}") from None
-            done.replace(folder)
         return cls.open(folder)
 
     @classmethod
@@ -127,6 +124,7 @@ class TokenStore:
             raise FileNotFoundError(
                 f"no token store in {folder}; write one with: crossjem tokens ITEMS --model MODEL --out {folder}"
             )
+        check_regular(*folder.iterdir())
         return cls(folder, *_read_description(path))
 
     def check_tokenizer(self, tokenizer: ShortTextTokenizer) -> None:

@@ -344,7 +344,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             ValueError: names the file, if it is damaged or cut off.
         """
         damaged = f"checkpoint {path} is damaged or cut off; --ckpt_path last takes the newest whole one"
-        if "://" not in str(path) and Path(path).is_file() and not is_whole(Path(path)):
+        if "://" not in str(path) and Path(path).exists() and not is_whole(Path(path)):
             raise ValueError(damaged)
         try:
             return super().load_checkpoint(path, map_location, weights_only is not False)
@@ -364,6 +364,8 @@ def check_finite(weights: dict[str, Tensor]) -> None:
 
 def is_whole(path: Path) -> bool:
     """Whether every part of a checkpoint file (a ZIP archive) has its check sum."""
+    if not path.is_file():
+        return False
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None

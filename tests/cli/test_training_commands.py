@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jsonargparse._common
 import pandas as pd
 import pytest
 import torch
@@ -20,6 +23,7 @@ from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.inference import Reranker
+from crossjem_pl.rankers.base import allow_only
 from crossjem_pl.training import AverageWithStart
 from tests.conftest import example_lists, root
 
@@ -335,3 +339,66 @@ def test_a_file_of_lists_is_never_read_as_a_configuration(
     assert "wrong.jsonl" in error
     assert "line 1" in error
     assert "query" in error
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module whose import is noticed; what `--allow-classes` set is undone."""
+    (tmp_path / "stranger.py").write_text("from crossjem_pl.losses import ListNet as Loss\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = jsonargparse._common.parsing_settings
+    monkeypatch.setattr(jsonargparse._common, "parsing_settings", dict(settings))
+    yield
+    allow_only(None)
+    sys.modules.pop("stranger", None)
+
+
+@pytest.mark.parametrize(
+    ("named", "value"),
+    [
+        ("model.loss", {"class_path": "stranger.Loss"}),
+        ("model.metrics", ["stranger:RR@10"]),
+        ("trainer.callbacks", [{"class_path": "stranger.Loss"}]),
+        ("data.train", {"class_path": "stranger.Loss"}),
+        ("model.loss", {"class_path": "torch.hub.load"}),
+        ("model.loss", {"class_path": "torch.os.system"}),
+    ],
+)
+def test_a_configuration_imports_only_what_is_allowed(
+    named: str, value: Any, project: Path, tmp_path: Path, stranger: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, field = named.split(".")
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump({part: {field: value}}))
+    files = ["-c", str(project / "config.yaml"), "-c", str(tmp_path / "more.yaml")]
+    arguments = [*files, "--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.max_epochs", "1"]
+    try:
+        status = main(["fit", "--allow-classes", *arguments])
+    except SystemExit as stopped:
+        status = stopped.code  # type: ignore[assignment]
+    assert status == 2
+    error = capsys.readouterr().err
+    assert (value["class_path"] if isinstance(value, dict) else "stranger") in error
+    assert "allowed" in error or "--allow-classes does not allow" in error
+    assert "stranger" not in sys.modules
+
+
+def test_a_named_prefix_is_allowed(project: Path, tmp_path: Path, stranger: None) -> None:
+    arguments = ["-c", str(project / "config.yaml"), "--model.loss", "stranger.Loss"]
+    arguments += ["--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.max_epochs", "1"]
+    assert main(["fit", *arguments, "--allow-classes=stranger,other"]) == 0
+    assert "stranger" in sys.modules
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"model: [1", b"a: " + b"[" * 3000, None])
+def test_a_damaged_configuration_is_named(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "damaged.yaml"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    assert main(["fit", "-c", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}: ")
+    assert len(error.splitlines()) == 1

@@ -4,19 +4,22 @@
     python -m tests.faults.interrupted full 10 [COMMAND ...]
 
 Every command is run once undisturbed. After a kill what it left is read, and the command is given again (a training
-goes on from its last checkpoint): the end must be the same. `full` gives the command again over its whole output, with
-files that cannot grow beyond a random size: it must end in one line that names the file, and leave the former output.
-The processes are forked from this one, which only imports.
+goes on from its last checkpoint): the end must be the same. `full` gives the command again over its whole output, or
+for the first time, on a tmpfs with room for a part of it, the parts spread evenly from nothing to all: it must end in
+one line that names the file, and leave the former output. Where mounting is not allowed, files that cannot grow beyond
+such a size stand in for the disk. The processes are forked from this one, which only imports.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from safetensors.torch import load_file
 
 from crossjem_pl.cli import main
@@ -37,6 +41,11 @@ from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.text.token_store import TokenStore
 from tests import tiny_models
 from tests.conftest import example_lists
+
+for module in ("training", "lists", "score", "export", "prepare"):
+    importlib.import_module(f"crossjem_pl.cli.{module}")
+for module in ("duckdb", "onnx", "onnxruntime", "onnxscript", "pandas", "pyarrow.dataset", "pyarrow.parquet"):
+    importlib.import_module(module)  # so that a kill meets work, not an import
 
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
 CONFIG = """
@@ -85,11 +94,15 @@ COMMANDS = {
     ),
     "tokens": Command(
         "tokens {work}/items.tsv --model {work}/model --out {out}/store",
-        lambda out: TokenStore.open(out / "store").rows(ids(out.parent)).values.tolist(),
+        lambda out: TokenStore.open(out / "store").rows(ids(out.parents[1])).values.tolist(),
     ),
     "teach": Command(
         "teach {work}/model {work}/lists.jsonl --out {out}/teacher.parquet --lists-per-part 8 --device cpu",
         lambda out: read_scores(out / "teacher.parquet"),
+    ),
+    "score": Command(
+        "score {work}/model {work}/lists.jsonl --out {out}/scores --lists-per-part 8 --device cpu",
+        lambda out: sorted(map(str, pq.read_table(out / "scores").to_pylist())),
     ),
     "fit": Command(
         "fit -c {work}/config.yaml --trainer.default_root_dir {out}",
@@ -149,27 +162,61 @@ def ended(process: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
+class Disk:
+    """A folder; for full disks a tmpfs, where mounting is allowed."""
+
+    ROOM = 64 << 20
+
+    def __init__(self, folder: Path, full: bool) -> None:
+        folder.mkdir()
+        self.folder = folder
+        command = ["mount", "-t", "tmpfs", "-o", f"size={self.ROOM}", "tmpfs", str(folder)]
+        self.mounted = full and subprocess.run(command, capture_output=True).returncode == 0
+
+    def leave(self, free: int | None) -> None:
+        """Leaves so many free bytes, in whole pages; None: enough."""
+        used = sum(path.lstat().st_blocks * 512 for path in self.folder.rglob("*"))
+        size = self.ROOM if free is None else max(4096, used + free // 4096 * 4096)
+        command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
+        subprocess.run(command, check=True)
+
+    def close(self) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+
+
 class Trial:
     """A command in a folder of its own."""
 
-    def __init__(self, name: str, work: Path) -> None:
-        self.command, self.out, self.log = COMMANDS[name], work / "out", work / "log"
-        self._work = work
+    def __init__(self, name: str, work: Path, disk: Disk) -> None:
+        self.command, self.out, self.log = COMMANDS[name], disk.folder / "out", work / "log"
+        self._work, self._disk = work, disk
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
 
     def start(self, limit: int | None = None) -> int:
-        """The command; limit: bytes that a file may have."""
+        """The command; limit: bytes that the disk has left, or that a file may have."""
         words = [word.format(work=self._work, out=self.out) for word in self.command.words.split()]
         if words[0] == "fit" and list(self.out.glob("checkpoints/*.ckpt")):
             words += ["--ckpt_path", "last"]
 
+        if limit is not None and self._disk.mounted:
+            self._disk.leave(limit)
+
         def work() -> int:
-            if limit is not None:
+            if limit is not None and not self._disk.mounted:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             return main(words)
 
         return start(work, self.log)
+
+    def full(self, limit: int) -> int:
+        """The status of the command on a full disk."""
+        try:
+            return ended(self.start(limit))
+        finally:
+            if self._disk.mounted:
+                self._disk.leave(None)
 
     def run(self) -> float:
         """The seconds of the command, undisturbed."""
@@ -198,7 +245,7 @@ class Trial:
 
 
 def kill(trial: Trial, expected: str, after: float) -> str:
-    """What came of a kill: "whole", "refused" (and written anew after its removal) or a problem."""
+    """What came of a kill: "whole", "refused" (a whole output is not written again) or a problem."""
     process = trial.start()
     time.sleep(after)
     os.kill(process, signal.SIGKILL)
@@ -208,6 +255,8 @@ def kill(trial: Trial, expected: str, after: float) -> str:
         return f"what is left: {left}"
     status = ended(trial.start())
     told = trial.log.read_text()
+    if status and left != expected:
+        return f"what is left blocks the command, status {status}: {told[-1500:]}"
     if status:
         return unclear(trial, status, told) or "refused"
     if (found := trial.read()) != expected:
@@ -224,15 +273,47 @@ def unclear(trial: Trial, status: int, told: str) -> str | None:
 
 
 def full_disk(trial: Trial, expected: str, limit: int) -> str:
-    """What came of files that cannot grow beyond a size."""
-    status = ended(trial.start(limit))
+    """What came of a disk with so many bytes left."""
+    former = any(trial.out.iterdir())
+    status = trial.full(limit)
     told = trial.log.read_text().strip()
     if status == 0:
         return "whole" if trial.read() == expected else "status 0, and another output"
     if problem := unclear(trial, status, told):
         return problem
     left = trial.read()
-    return "refused" if left in (expected, "refused") else f"what is left: {left}"
+    return "refused" if left == expected or (left == "refused" and not former) else f"what is left: {left}"
+
+
+GOOD = ("whole", "refused")
+
+
+def tried(
+    how: str, times: int, name: str, chance: random.Random, work: Path, disk: Disk
+) -> list[tuple[str, str]]:
+    """What was done to a command so many times, and what came of it each time."""
+    trial, outcomes = Trial(name, work, disk), []
+    seconds = trial.run()
+    expected = trial.read()
+    sizes = [path.stat().st_size for path in trial.out.rglob("*") if path.is_file()]
+    most = sum(-(-size // 4096) * 4096 for size in sizes) + (1 << 16) if disk.mounted else max(sizes)
+    for number in range(times):
+        if how == "kills":
+            trial = Trial(name, work, disk) if chance.random() < 0.8 else trial
+            after = chance.uniform(0, 1.1 * seconds)
+            told, outcome = f"killed after {after:.2f} s", kill(trial, expected, after)
+        else:
+            limit = int(most * (number + chance.random()) / times)
+            if name == "fit" or chance.random() < 0.5:  # half of them begin with nothing
+                trial = Trial(name, work, disk)
+            told, outcome = f"at most {limit} bytes", full_disk(trial, expected, limit)
+        outcomes.append((told, outcome))
+        if outcome not in GOOD:
+            print(f"{name}, {told}: {outcome}", flush=True)
+        if how == "full" and trial.read() != expected:
+            trial = Trial(name, work, disk)
+            trial.run()
+    return outcomes
 
 
 def run(how: str, count: int, names: list[str]) -> list[str]:
@@ -242,32 +323,18 @@ def run(how: str, count: int, names: list[str]) -> list[str]:
         work = Path(folder)
         if ended(start(lambda: write_inputs(work) or 0, work / "log")):  # type: ignore[func-returns-value]
             raise AssertionError((work / "log").read_text())
+        disk = Disk(work / "disk", how == "full")
+        if how == "full":
+            print("a tmpfs" if disk.mounted else "no mounting: files that cannot grow", flush=True)
         drawn = chance.choices(names, [COMMANDS[name].share for name in names], k=max(0, count - len(names)))
-        for name in names:
-            outcomes: Counter[str] = Counter()
-            trial = Trial(name, work)
-            seconds = trial.run()
-            expected = trial.read()
-            sizes = [path.stat().st_size for path in trial.out.rglob("*") if path.is_file()]
-            for _ in range(min(1, count) + drawn.count(name)):
-                if how == "kills":
-                    trial = Trial(name, work) if chance.random() < 0.8 else trial
-                    after = chance.uniform(0, 1.1 * seconds)
-                    found, told = kill(trial, expected, after), f"killed after {after:.2f} s"
-                else:
-                    limit = chance.randrange(max(sizes))
-                    if name == "fit" or chance.random() < 0.5:  # half of them begin with nothing
-                        trial = Trial(name, work)
-                    found, told = full_disk(trial, expected, limit), f"at most {limit} bytes"
-                good = found in ("whole", "refused")
-                outcomes[found if good else "PROBLEM"] += 1
-                if not good:
-                    problems.append(f"{name}, {told}: {found}")
-                    print(problems[-1], flush=True)
-                    trial = Trial(name, work)
-                    if how == "full":
-                        trial.run()
-            print(f"{name}: {dict(outcomes)}", flush=True)
+        try:
+            for name in names:
+                found = tried(how, min(1, count) + drawn.count(name), name, chance, work, disk)
+                outcomes = Counter(outcome for _, outcome in found)
+                problems += [f"{name}, {told}: {outcome}" for told, outcome in found if outcome not in GOOD]
+                print(f"{name}: {dict(outcomes)}", flush=True)
+        finally:
+            disk.close()
     return problems
 
 

@@ -1,6 +1,6 @@
 """Damaged files end in an error that names the file, or give the right answer; never in a hang or another error.
 
-`FUZZ_CASES` is how many are tried of each kind (`make fuzz`), `FUZZ_SEED` where they begin.
+`FUZZ_CASES` is how many are tried in all (`make fuzz`), the same number of each kind; `FUZZ_SEED` where they begin.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from crossjem_pl.text.token_store import TokenStore
 from crossjem_pl.training.run_folder import AtomicCheckpointIO
 from tests.conftest import example_lists
 
-CASES = int(os.environ.get("FUZZ_CASES", "50"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
 SECONDS = 10
 LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
 LISTS = example_lists(8)
+DEEP = "[["
+"""Becomes brackets in brackets, deeper than Python's recursion goes."""
 ODD: list[Any] = [
     None,
     True,
@@ -56,6 +57,9 @@ ODD: list[Any] = [
     {},
     [None],
     float("nan"),
+    "long" * 5000,
+    [7] * 5000,
+    DEEP,
 ]
 
 
@@ -92,7 +96,8 @@ def with_odd_value(content: bytes, source: random.Random) -> bytes:
         del inside[key]
     else:
         inside[key] = source.choice(ODD)
-    return json.dumps(whole).encode() + newline + rest
+    text = json.dumps(whole).replace(f'"{DEEP}"', "[" * 100_000)
+    return text.encode() + newline + rest
 
 
 def scores(ranker: Ranker) -> torch.Tensor:
@@ -226,11 +231,17 @@ KINDS: dict[str, Kind] = {
 }
 
 
+CASES = -(-int(os.environ.get("FUZZ_CASES", "900")) // len(KINDS))
+"""Of each kind."""
+
+
 def damage(file: Path, source: random.Random) -> None:
-    """Damages a file, or removes it."""
+    """Damages a file, removes it, or puts a pipe in its place."""
     content = file.read_bytes()
-    if source.random() < 0.03:
+    if (chance := source.random()) < 0.04:
         file.unlink()
+        if chance < 0.02:
+            os.mkfifo(file)
     elif file.suffix in (".json", ".jsonl") and source.random() < 0.5:
         file.write_bytes(with_odd_value(content, source))
     else:

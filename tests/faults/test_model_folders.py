@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, RankT5
 from crossjem_pl.rankers.encoders import load_tokenizer
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
+from crossjem_pl.rankers.threshold import read_threshold
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 8, "max_item_tokens": 8}
 
@@ -148,3 +150,15 @@ def test_tokens_beyond_the_vocabulary(encoder: Path) -> None:
         ValueError, match=r"tokenizer\.json: the token 'zzz' has the id 7000, .* vocab_size of \d+"
     ):
         MonoBERT(str(encoder), **LIMITS)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, json.dumps({"value": "long" * 5000}), None])
+def test_a_damaged_threshold(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "threshold.json"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(content)
+    with pytest.raises(ValueError, match=f"{path}.*(not JSON|belongs there|a pipe)") as error:
+        read_threshold(path)
+    assert len(str(error.value)) < 500

@@ -250,12 +250,28 @@ def test_a_damaged_description_is_named(
         Reranker.from_pretrained(tmp_path)
 
 
+def test_an_export_that_fails_leaves_the_former(
+    ranker: CrossJEM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_ranker(ranker, tmp_path / "a", model=str(tmp_path / "model"))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    assert str(tmp_path).encode() not in b"".join(before.values())
+    monkeypatch.setattr(CrossJEM, "save_assets", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_ranker(ranker, tmp_path / "a")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_an_export_replaces_an_export_and_nothing_else(ranker: CrossJEM, tmp_path: Path) -> None:
     export_ranker(ranker, tmp_path / "a", "openvino")
     (tmp_path / "a" / "threshold.json").write_text("{}")
     export_ranker(ranker, tmp_path / "a", "onnx")
     assert not {"model.xml", "model.bin", "threshold.json"} & {p.name for p in (tmp_path / "a").iterdir()}
     same_scores(ranker, load_exported(tmp_path / "a"))
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds other files than an exported model \(notes\.txt\)"):
+        export_ranker(ranker, tmp_path / "a")
     Reranker(ranker, "cpu").save_pretrained(tmp_path / "model")
     kept = sorted(p.name for p in (tmp_path / "model").iterdir())
     with pytest.raises(ValueError, match="holds other files"):

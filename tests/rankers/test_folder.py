@@ -41,6 +41,8 @@ def test_a_folder_holds_safetensors_and_text_only(
     files = {file.name: file for file in (tmp_path / "new" / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= set(files)
     weights = files.pop("model.safetensors")
+    assert weights.stat().st_mode == files["config.json"].stat().st_mode
+    assert tiny_bert not in files["config.json"].read_text()
     for file in files.values():
         assert file.suffix in (".json", ".txt"), f"{file.name} is not a text file"
         file.read_text(encoding="utf-8")  # a pickle is not UTF-8

@@ -28,6 +28,7 @@ from tests.serving.conftest import Live, start
 from tests.tiny_models import WORDS
 
 CASES = int(os.environ.get("FUZZ_CASES", "120"))
+SEED = int(os.environ.get("FUZZ_SEED", "0"))
 """Random requests; `make fuzz` sends many."""
 QUERY, ITEMS = "red shoe", ["blue shoes near me", "cat food", "red running shoe", "paris hotel"]
 
@@ -359,7 +360,7 @@ def random_body(chance: random.Random, own: str) -> bytes:
 
 def test_random_bodies_break_nothing(live: Live) -> None:
     def send(number: int) -> None:
-        chance = random.Random(number)
+        chance = random.Random(f"{SEED} {number}")
         own = f"mine{number}x"
         content = random_body(chance, own)
         answer = live.client.post(chance.choice([*ROUTES]), content=content)

@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.files import replacing
+from crossjem_pl.files import replacing, replacing_folder
 from crossjem_pl.hashing import file_sha256, weights_sha256
 from crossjem_pl.inference.export.runtimes import BACKENDS, extra
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import RANKERS, Ranker
 from crossjem_pl.rankers.encoders import check_files, read_json
+from crossjem_pl.rankers.folder import portable
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 
 __all__ = ["EXPORT_FILE", "OPSET", "Description", "export_ranker", "read_description"]
@@ -85,7 +87,7 @@ def read_description(folder: Path) -> Description:
     for field in fields(Description):
         if not isinstance(content.get(field.name), kinds.get(field.name, str)):
             raise ValueError(
-                f"{path}, field {field.name!r}: {content.get(field.name)!r} is not what belongs there"
+                f"{path}, field {field.name!r}: {shown(content.get(field.name))} is not what belongs there"
             )
     found = Description(**{field.name: content[field.name] for field in fields(Description)})
     if found.format != FORMAT:
@@ -127,7 +129,13 @@ def export_ranker(
         raise ValueError(f"{ranker.name} cannot be exported; these rankers can: {', '.join(able)}")
     for module in ("onnx", "onnxscript", *backend.packages):
         extra(module)
-    folder = _cleared(Path(folder))
+    _check_target(Path(folder))
+    with replacing_folder(Path(folder)) as done:
+        return _write(ranker, done, to, int8, model)
+
+
+def _write(ranker: Ranker, folder: Path, to: str, int8: bool, model: str) -> Description:
+    backend = BACKENDS[to]
     with tempfile.TemporaryDirectory() as scratch:
         graph = Path(scratch) / "graph.onnx"
         modes = {one: one.training for one in ranker.modules()}
@@ -144,8 +152,8 @@ def export_ranker(
         precision="int8" if int8 else "float32",
         opset=OPSET,
         ranker=ranker.name,
-        init_args=ranker.init_args,
-        model=model,
+        init_args=portable(ranker.init_args),
+        model=Path(model).name if Path(model).is_absolute() else model,
         weights_sha256=weights_sha256(ranker),
         files={name.relative_to(folder).as_posix(): file_sha256(name) for name in _files(folder)},
         versions={"crossjem_pl": crossjem_pl.__version__, **{name: version(name) for name in packages}},
@@ -158,19 +166,17 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _cleared(folder: Path) -> Path:
-    """The folder, made if absent, without the graph of a former export and the threshold chosen for it."""
+def _check_target(folder: Path) -> None:
+    """Raises a ValueError unless the folder is missing, empty or holds an export and nothing else."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, not a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / EXPORT_FILE).exists():
-        if any(folder.iterdir()):
-            raise ValueError(f"{folder} holds other files than an exported model; give another folder")
-        return folder
-    former = (name for backend in BACKENDS.values() for name in backend.files)
-    for name in (EXPORT_FILE, THRESHOLD_FILE, *former):
-        (folder / name).unlink(missing_ok=True)
-    return folder
+    named = read_json(folder / EXPORT_FILE).get("files")
+    ours = {EXPORT_FILE, THRESHOLD_FILE, *(named if isinstance(named, dict) else ())}
+    for path in _files(folder):
+        if (name := path.relative_to(folder).as_posix()) not in ours:
+            raise ValueError(
+                f"{folder} holds other files than an exported model ({name}); give another folder"
+            )
 
 
 def _write_json(content: dict[str, Any], path: Path) -> None:

@@ -214,7 +214,10 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
         if config:
             _write_json(folder / path / "config.json", config)
         if state:
-            save_file(state, folder / path / "model.safetensors", metadata={"format": "pt"})
+            from crossjem_pl.files import replacing_path  # what only ranks writes nothing
+
+            with replacing_path(folder / path / "model.safetensors") as file:
+                save_file(state, file, metadata={"format": "pt"})
     longest = max(
         row_format.added + ranker.prompt_tokens(side) + ranker.text_limit(side)
         for side, row_format in ranker.formats.items()
@@ -230,7 +233,10 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
 
 
 def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    from crossjem_pl.files import replacing  # what only ranks writes nothing
+
+    with replacing(path) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _pooling_mode(path: Path) -> str:

@@ -140,8 +140,11 @@ class BM25(Ranker):
         return scores.masked_fill(~batch.item_mask, 0.0)
 
     def save_assets(self, folder: str) -> dict[str, Any]:
+        from crossjem_pl.files import replacing  # what only ranks writes nothing
+
         text = json.dumps(list(self._ids), ensure_ascii=False, indent=0)
-        (Path(folder) / _VOCABULARY).write_text(text + "\n", encoding="utf-8")
+        with replacing(Path(folder) / _VOCABULARY) as file:
+            file.write(f"{text}\n".encode())
         return {}
 
     @classmethod
