@@ -205,7 +205,9 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
                     try:
                         text = raw.decode("utf-8")
                     except UnicodeDecodeError as error:
-                        raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from None
+                        raise ValueError(
+                            f"{path}, line {number}: not UTF-8: save the file as UTF-8 ({error})"
+                        ) from None
                     yield number, text
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: gzip data cut off or damaged after line {number} ({error})") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from crossjem_pl.hashing import content_id
 
-__all__ = ["PairGroups", "RankingList", "as_identifier", "as_number", "as_text", "shown"]
+__all__ = ["PairGroups", "RankingList", "as_identifier", "as_number", "as_text", "counted", "shown"]
 
 _FLOAT32_MAX = 3.4028234663852886e38
 
@@ -19,6 +19,11 @@ def shown(value: Any) -> str:
     """The value as messages show it: its `repr`, at most 80 characters."""
     text = repr(value[:80] if isinstance(value, (str, bytes)) else value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def counted(count: int, noun: str) -> str:
+    """The number with its noun: "1 list", "2,000 lists"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def as_text(value: Any) -> str:
@@ -226,8 +231,8 @@ class PairGroups:
                     columns[name] = values
                 elif any(value is not None for value in values):
                     raise ValueError(
-                        f"{places[missing]}, field {name[:-1]!r}: is missing, but other pairs of query {query_id!r} "
-                        "have one"
+                        f"{places[missing]}, field {name[:-1]!r}: is missing, but other pairs of the query "
+                        f"{shown(group.query)} have one: give every pair of a query one, or none"
                     )
             try:
                 yield group.where, RankingList(query_id, group.query, tuple(group.items), texts, **columns)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from json import dumps
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from crossjem_pl.cli.command import counted, make_table, new_console, passes_on, write_json
+from crossjem_pl.cli.command import make_table, new_console, passes_on
 from crossjem_pl.data import checks
 from crossjem_pl.data.database import Summary
 from crossjem_pl.data.overlap import encoder_shape, measure_overlap
+from crossjem_pl.lists import counted
 from crossjem_pl.rankers.encoders import PACKAGED, load_tokenizer
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.text import ShortTextTokenizer
@@ -30,7 +32,7 @@ def check(
     test: Sequence[Path] = (),
     config: Sequence[str] = (),
     encoder: str = PACKAGED,
-    json: Path | None = None,
+    json: bool = False,
     strict: bool = False,
     **options: Any,
 ) -> None:
@@ -41,7 +43,7 @@ def check(
         test: lists compared with the first.
         config: configurations of a training, as of `crossjem fit`, whose tokenizer and limits are used.
         encoder: hub id or folder.
-        json: file, also to write everything as JSON.
+        json: print one JSON object instead of tables.
         strict: exit with status 1 on an error or a warning.
     """
     if config:
@@ -56,18 +58,24 @@ def check(
     else:
         tokenizer = ShortTextTokenizer(load_tokenizer(encoder, cls_and_sep=False), cache_size=100_000)
     report = checks.check(lists, tokenizer, tests=test, **options)
+    counts = report.counts()
+    if json:
+        print(dumps(report.to_json(), ensure_ascii=False))
+    else:
+        _print(report)
+    if strict and counts["error"] + counts["warning"]:
+        raise SystemExit(1)
+
+
+def _print(report: checks.CheckReport) -> None:
+    """The tables of figures and problems, and how many of each grade there are."""
     console = new_console()
     columns = [dict(_figures(file.figures)) for file in report.files]
     title = "Figures (p5 / p50 / p95 / most)"
     console.print(make_table(title, ["", *(file.source for file in report.files)], _by_figure(columns)))
     for file in report.files:
         console.print(_problems(file))
-    counts = report.counts()
-    console.print(", ".join(counted(count, grade) for grade, count in counts.items()))
-    if json is not None:
-        write_json(report.to_json(), json)
-    if strict and counts["error"] + counts["warning"]:
-        raise SystemExit(1)
+    console.print(", ".join(counted(count, grade) for grade, count in report.counts().items()))
 
 
 def _figures(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -114,7 +122,7 @@ def overlap(
     lists: Path,
     *,
     encoder: str = PACKAGED,
-    json: Path | None = None,
+    json: bool = False,
     limit: int | None = None,
     **options: Any,
 ) -> None:
@@ -123,9 +131,10 @@ def overlap(
     Args:
         lists: file or folder of ranking lists.
         encoder: hub id or folder.
-        json: file, also to write everything as JSON.
+        json: print one JSON object instead of tables.
         limit: only the first so many lists.
     """
+    from rich.console import Console
     from rich.progress import track
 
     from crossjem_pl.data.formats import read_lists
@@ -134,15 +143,19 @@ def overlap(
         raise ValueError(f"--limit must be at least 1, got {limit}")
     read = islice(read_lists(lists, label_column=None, score_column=None, unique=False), limit)
     report = measure_overlap(
-        track(read, description="counting", total=None, show_speed=False),
+        track(read, "counting", total=None, show_speed=False, console=Console(stderr=True)),
         ShortTextTokenizer(load_tokenizer(encoder), cache_size=100_000),
         encoder_shape(encoder),
         **options,
     )
+    if json:
+        found = {"lists_file": str(lists), "encoder": encoder, **options, **report.to_json()}
+        print(dumps(found, ensure_ascii=False))
+        return
     query, console = report.query_tokens, new_console()
     console.print(
-        f"{report.lists:,} lists, {report.limits[-1].mean_items:.1f} items a list; queries of {query.mean:.1f} tokens "
-        f"({query.p5:.0f} to {query.p95:.0f}, {report.cut_queries:,} cut)",
+        f"{counted(report.lists, 'list')}, {report.limits[-1].mean_items:.1f} items a list; queries of "
+        f"{query.mean:.1f} tokens ({query.p5:.0f} to {query.p95:.0f}, {report.cut_queries:,} cut)",
         soft_wrap=True,
     )
     limits = ["item limit L", *(row.max_item_tokens for row in report.limits)]
@@ -151,5 +164,3 @@ def overlap(
         columns = [dict(_figures(dict(list(row._asdict().items())[2:]))) for row in rows]
         console.print(make_table("Means; by list: p5 / p50 / p95", header, _by_figure(columns)))
     console.print(report.verdict, style="bold", soft_wrap=True, markup=False)
-    if json is not None:
-        write_json({"lists_file": str(lists), "encoder": encoder, **options, **report.to_json()}, json)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["add_arguments", "counted", "make_table", "new_console", "passes_on", "write_json"]
+__all__ = ["add_arguments", "make_table", "new_console", "passes_on", "standard_input", "write_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,9 +114,28 @@ def make_table(
     return table
 
 
-def counted(count: int, noun: str) -> str:
-    """The number with its noun: "1 list", "2,000 lists"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+@contextmanager
+def standard_input(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The arguments of a command whose input may be `-`: then a file that holds what standard input gave.
+
+    Its name, by which messages call it, is `stdin` with the ending of what it holds: Parquet, JSON lines or an array,
+    or a table, which is TSV if its first line has a tab.
+    """
+    given = [name for name in ("source", "lists", "items", "run") if str(arguments.get(name)) == "-"]
+    if not given:
+        yield arguments
+        return
+    from tempfile import TemporaryDirectory
+
+    content = sys.stdin.buffer.read()
+    first = content.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
+    kinds = {b"PAR1": "parquet", b"{": "jsonl", b"[": "json"}
+    table = "tsv" if b"\t" in first else "csv"
+    kind = next((kind for start, kind in kinds.items() if first.startswith(start)), table)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"stdin.{kind}"
+        path.write_bytes(content)
+        yield {**arguments, **dict.fromkeys(given, type(arguments[given[0]])(path))}
 
 
 def write_json(content: object, path: Path) -> None:

@@ -44,6 +44,7 @@ def export(
     from crossjem_pl.inference.agreement import agreement
     from crossjem_pl.inference.export.write import export_ranker
     from crossjem_pl.inference.timing import take_turns
+    from crossjem_pl.lists import counted
     from crossjem_pl.rankers.threshold import write_threshold
 
     compared = sample_lists(lists, samples, 100)
@@ -68,7 +69,7 @@ def export(
         ("torch float32", f"{torch_bytes / 1e6:.1f}", f"{torch_ms:.1f}", "", ""),
         (kind, f"{own_bytes / 1e6:.1f}", speed, difference, f"{found.tau:.4f}"),
     ]
-    title = f"{len(compared)} lists, one at a time, {torch.get_num_threads()} threads"
+    title = f"{counted(len(compared), 'list')}, one at a time, {counted(torch.get_num_threads(), 'thread')}"
     new_console().print(make_table(title, header, rows))
     if not int8 and found.difference > _TOLERANCE * max(1.0, largest):
         raise ValueError(

@@ -10,7 +10,7 @@ from crossjem_pl.cli.command import passes_on
 from crossjem_pl.data import convert as conversion
 from crossjem_pl.data.split import split_lists
 from crossjem_pl.files import ending, read_lines
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, counted
 
 __all__ = ["convert", "simulate", "split", "tokens"]
 
@@ -73,7 +73,7 @@ def simulate(
         if shard_size is None:
             path = out / f"{part}.parquet"
             written = write_lists(make(part, count, 0), path, unique=False)  # ids are numbered
-            print(f"{path}: {written} lists of {items} keywords")
+            print(f"{path}: {counted(written, 'list')} of {items} keywords")
         else:
             options = {"generator": "simulator", "items": items, "seed": seed, "split": part, "lists": count}
             print(write_shards(partial(make, part, count), out / part, shard_size, options=options))

@@ -92,11 +92,12 @@ def _run(args: list[str]) -> None:
         kinds = {kind: (function.__doc__ or "").partition(".")[0] for kind, function in command.items()}
         kind = _chosen(program, text, kinds, rest)
         command, program, rest, text = command[kind], f"{program} {kind}", rest[1:], kinds[kind]
-    from crossjem_pl.cli.command import add_arguments
+    from crossjem_pl.cli.command import add_arguments, standard_input
 
     parser = argparse.ArgumentParser(prog=program, description=text[0].upper() + text[1:] + ".")
     add_arguments(parser, command)
-    command(**vars(parser.parse_intermixed_args(rest)))
+    with standard_input(vars(parser.parse_intermixed_args(rest))) as arguments:
+        command(**arguments)
 
 
 def _chosen(program: str, description: str, helps: Mapping[str, str], args: Sequence[str]) -> str:

@@ -61,6 +61,7 @@ def score(
         price: of a process with its device for an hour; a dry run then says what all lists would cost.
     """
     from crossjem_pl.inference import score as scoring
+    from crossjem_pl.lists import counted
 
     options = (lists_per_part, top_k, probabilities, skip_bad, device, precision, min_score)
     job = scoring.Job(model, lists, out, *options)
@@ -77,8 +78,8 @@ def score(
         f"{name} {getattr(found, name) / seconds:.0%}" for name in ("reading", "scoring", "writing")
     )
     cost = "" if price is None else f", cost {found.hours * price:,.2f}"
-    print(f"{found.lists:,} lists: {found.hours:,.2f} hours in one process, at {rates}{cost}")
-    print(f"measured on {found.sample:,} lists: {shares}")
+    print(f"{counted(found.lists, 'list')}: {found.hours:,.2f} hours in one process, at {rates}{cost}")
+    print(f"measured on {counted(found.sample, 'list')}: {shares}")
 
 
 def _follow(parts: Iterable[Part]) -> None:
@@ -87,6 +88,7 @@ def _follow(parts: Iterable[Part]) -> None:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from crossjem_pl.cli.command import new_console
+    from crossjem_pl.lists import counted
 
     start = told = time.monotonic()
     lists = pairs = bad = truncated = size = 0
@@ -100,7 +102,7 @@ def _follow(parts: Iterable[Part]) -> None:
             times += [part.seconds / part.lists] * bool(part.lists)
             seconds = time.monotonic() - start
             rates = f"{lists / seconds:,.1f} lists/s, {pairs / seconds:,.0f} pairs/s"
-            text = f"{lists:,} lists, {rates}, {size / 1e6:,.1f} MB"
+            text = f"{counted(lists, 'list')}, {rates}, {size / 1e6:,.1f} MB"
             bar.update(task, description=text, completed=done, total=done + part.left)
             if time.monotonic() - told > _SECONDS and bar.disable:
                 told = time.monotonic()
@@ -109,7 +111,7 @@ def _follow(parts: Iterable[Part]) -> None:
                     f"{text}, {left} left ({done} of {done + part.left} parts)", file=sys.stderr, flush=True
                 )
     took = timedelta(seconds=round(time.monotonic() - start))
-    print(f"{lists:,} lists, {pairs:,} pairs scored now, in {took}; {size / 1e6:,.1f} MB")
+    print(f"{counted(lists, 'list')}, {counted(pairs, 'pair')} scored now, in {took}; {size / 1e6:,.1f} MB")
     if times:
         p50, p95, most = (1000 * seconds for seconds in np.percentile(times, [50, 95, 100]))
         print(
@@ -160,6 +162,7 @@ def blend(
     from rich.progress import track
 
     from crossjem_pl.inference.teach import blend as mix
+    from crossjem_pl.lists import counted
 
     count = mix(model, lists, out, device=device, progress=partial(track, description="scoring"))
-    print(f"wrote {out}: {count} lists")
+    print(f"wrote {out}: {counted(count, 'list')}")

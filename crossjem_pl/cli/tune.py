@@ -50,6 +50,7 @@ def tune(
     from crossjem_pl.inference import Reranker
     from crossjem_pl.inference.configuration import save_configuration
     from crossjem_pl.inference.tune import Bounds
+    from crossjem_pl.lists import counted
     from crossjem_pl.rankers.threshold import THRESHOLD_FILE, read_threshold, write_threshold
 
     chosen = [each.select(range(min(len(each), items))) for each in sample_lists(lists, samples, items)]
@@ -65,7 +66,7 @@ def tune(
         rounds=rounds,
     )
     print(
-        f"{len(chosen)} lists of {min(map(len, chosen))} to {max(map(len, chosen))} items, {reranker.device}"
+        f"{counted(len(chosen), 'list')} of {min(map(len, chosen))} to {max(map(len, chosen))} items, {reranker.device}"
     )
     print(report)
     if not save:

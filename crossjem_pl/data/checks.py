@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rich.console import Console
 from rich.progress import track
 
 from crossjem_pl.data.database import Database
@@ -264,7 +265,8 @@ def check(
             layout = detect_layout(path, query_column, item_column)
             reader = ListReader(layout, label_column, score_column, None, query_column, item_column)
             source = _Source(path, reader)
-            for index, (row, ranking_list) in enumerate(track(source.lists(), path.name, show_speed=False)):
+            progress = track(source.lists(), path.name, show_speed=False, console=Console(stderr=True))
+            for index, (row, ranking_list) in enumerate(progress):
                 _add(database, (number, index), source.place(row), ranking_list, tokenizer)
             database.execute(_VIEWS.format(source=number))
             reports.append(_report(database, source, number > 0, limits))

@@ -12,7 +12,7 @@ from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.data.trec import ReadCounts, read_trec
 from crossjem_pl.files import ending, existing
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, counted
 
 __all__ = ["SOURCES", "ConvertReport", "convert"]
 
@@ -20,10 +20,10 @@ SOURCES = (*LAYOUTS, "trec")
 """Names of the formats that `convert` reads, besides "auto"."""
 
 _NOTES = {
-    "merged_items": "items merged, exact repeats inside their list",
-    "merged_queries": "query texts merged, exact repeats inside their row",
-    "repeated_queries": "lists repeat the query text of an earlier one; their ids end in -2, -3, ...",
-    "judgements_outside": "judgements not carried, their items are in no list",
+    "merged_items": "exact repeats of an item inside its list, merged",
+    "merged_queries": "exact repeats of a query inside its row, merged",
+    "repeated_queries": "lists that repeat the query of an earlier one, whose ids end in -2, -3, ...",
+    "judgements_outside": "judgements of items that are in no list, not carried",
 }
 
 
@@ -40,11 +40,11 @@ class ConvertReport:
     def __str__(self) -> str:
         counts = self.counts
         lines = [
-            f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): {counts.lists} lists, "
-            f"{counts.items} items"
+            f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): "
+            f"{counted(counts.lists, 'list')}, {counted(counts.items, 'item')}"
         ]
         lines += [
-            f"  {getattr(counts, name)} {note}" for name, note in _NOTES.items() if getattr(counts, name)
+            f"  {note}: {getattr(counts, name):,}" for name, note in _NOTES.items() if getattr(counts, name)
         ]
         if counts.not_carried:
             lines.append(f"  columns not carried: {', '.join(counts.not_carried)}")

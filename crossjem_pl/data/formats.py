@@ -16,7 +16,7 @@ from crossjem_pl.data.shards import record, shard_files, write_parquet
 from crossjem_pl.data.trec import ReadCounts, write_qrels, write_run
 from crossjem_pl.files import as_path, ending, replacing
 from crossjem_pl.hashing import content_id
-from crossjem_pl.lists import PairGroups, RankingList, shown
+from crossjem_pl.lists import PairGroups, RankingList, counted, shown
 
 __all__ = ["LAYOUTS", "TARGETS", "ListReader", "detect_layout", "read_lists", "target_format", "write_lists"]
 
@@ -70,8 +70,9 @@ def detect_layout(
         if set(required) <= set(names):
             return layout
     raise ValueError(
-        f"{path}: no layout fits the columns {listed(found)}; {_understood()}; or name your own "
-        "columns, as in crossjem convert --query-column NAME --item-column NAME"
+        f"{path}: its columns, {listed(found)}, are none that are known. Name those of queries and items: "
+        "--query-column NAME --item-column NAME (and --label-column, --score-column) of crossjem convert, split and "
+        f"check. Known without: {_understood()}"
     )
 
 
@@ -129,7 +130,7 @@ def _lists(source: Path, reader: ListReader, unique: bool, warn: bool) -> Iterat
         yield ranking_list
     merged = reader.counts.merged_items + reader.counts.merged_queries
     if warn and merged:
-        log.warning("%s: merged %d exact repeats of a text inside one list", source, merged)
+        log.warning("%s: merged %s of a text inside one list", source, counted(merged, "exact repeat"))
 
 
 class ListReader:
@@ -157,7 +158,7 @@ class ListReader:
         item_column: str | None = None,
     ) -> None:
         if layout not in LAYOUTS:
-            raise ValueError(f"unknown format {layout!r}; {_understood()}")
+            raise ValueError(f"unknown format {layout!r}; there are: {_understood()}")
         self.layout = layout
         self.counts = ReadCounts() if counts is None else counts
         (first, second, *third), optional = LAYOUTS[layout]
@@ -288,7 +289,7 @@ def _understood() -> str:
         f"{name} ({', '.join(required)}; optional {', '.join(optional)})"
         for name, (required, optional) in LAYOUTS.items()
     )
-    return "layouts understood: " + "; ".join(layouts)
+    return "; ".join(layouts)
 
 
 def target_format(path: str | os.PathLike[str], format: str = "auto") -> str:

@@ -108,6 +108,8 @@ class Row:
         if not self.typed:
             number = parse_number(value.strip())
             value = value if number is None else number
+        if isinstance(value, str) and parse_number(value.strip().replace(",", ".")) is not None:
+            raise self.error(field, f"expected a number with a decimal point, as 2.5, got {shown(value)}")
         return self._convert(field, value, as_number)
 
     def numbers(self, field: str, count: int, of: str) -> list[float]:
@@ -324,7 +326,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield from ((number, line.split("\t")) for number, line in read_lines(path))
         return
     header = next((line for _, line in read_lines(path)), "")
-    number = 1
+    number, begun = 1, 0
 
     def lines() -> Iterator[str]:
         nonlocal number
@@ -333,10 +335,13 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     try:
         for cells in csv.reader(lines(), delimiter=max(",;\t|", key=header.count), strict=True):
+            begun = number
             if cells:
                 yield number, cells
     except csv.Error as error:
-        raise ValueError(f"{path}, line {number}: malformed CSV ({error})") from None
+        quote = 'a quotation mark that opens a text has none that closes it; inside a text it is written twice: ""'
+        reason = quote if "unexpected end of data" in str(error) else error
+        raise ValueError(f"{path}, line {begun + 1}: malformed CSV ({reason})") from None
 
 
 def _read_columns(path: Path, columns: Collection[str] | None) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crossjem_pl.files import ending, existing, replacing
-from crossjem_pl.lists import RankingList, shown
+from crossjem_pl.lists import RankingList, counted, shown
 
 __all__ = ["COLUMNS_KEY", "FIELDS", "Manifest", "NoLists", "shard_files", "write_parquet", "write_shards"]
 
@@ -95,8 +95,10 @@ class Manifest:
         found = "was complete" if self.kept == len(self.shards) else f"{self.kept} of them from before"
         lists, size = (sum(shard[name] for shard in self.shards) for name in ("lists", "bytes"))
         items = ", {items} items, {positives} of them relevant," if "items" in self.counts else ""
-        first = f"{self.folder}: {lists} lists{items.format(**self.counts)} in {len(self.shards)} shards"
-        first += f"{f', {found}' if self.kept else ''}, {size / 1e6:.1f} MB"
+        first = f"{self.folder}: {counted(lists, 'list')}{items.format(**self.counts)} in "
+        first += (
+            f"{counted(len(self.shards), 'shard')}{f', {found}' if self.kept else ''}, {size / 1e6:.1f} MB"
+        )
         return "\n  ".join([first, *self.told()])
 
     def told(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,9 @@ from typing import Any, Literal
 from crossjem_pl.data.checks import normalise
 from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
 from crossjem_pl.data.rows import Row, parse_number, read_rows
+from crossjem_pl.data.trec import ReadCounts
 from crossjem_pl.hashing import content_id, fraction
+from crossjem_pl.lists import counted
 
 __all__ = ["By", "SplitReport", "split_lists"]
 
@@ -20,15 +22,20 @@ By = Literal["query", "item", "group", "time"]
 
 class SplitReport(Counter[str]):
     """The number of lists of each part, and how many of dev and test have a relevant item that is relevant in train
-    too, as "dev: items in train". `str()` is the text for a terminal."""
+    too, as "dev: items in train"; `not_carried` are the columns that no list holds. `str()` is the text for a
+    terminal."""
+
+    not_carried: Sequence[str] = ()
 
     def __str__(self) -> str:
         def line(part: str) -> str:
             seen = self.get(f"{part}: items in train")
             shared = f"; {seen} of them with a relevant item that is relevant in train too" if seen else ""
-            return f"{part}.parquet: {self[part]:,} list{'' if self[part] == 1 else 's'}{shared}"
+            return f"{part}.parquet: {counted(self[part], 'list')}{shared}"
 
-        return "\n".join(line(part) for part in ("train", "dev", "test") if part in self)
+        lines = [line(part) for part in ("train", "dev", "test") if part in self]
+        left = [f"columns not carried: {', '.join(self.not_carried)}"] if self.not_carried else []
+        return "\n".join([*lines, *left])
 
 
 def split_lists(
@@ -80,7 +87,8 @@ def split_lists(
     names = {"query_column": query_column, "item_column": item_column}
     options: dict[str, Any] = {**names, "label_column": label_column, "score_column": score_column}
     queries, relevant = set[str](), dict[str, set[str]]()  # content ids of the relevant items of each query
-    for one in read_lists(source, **options):
+    counts = ReadCounts()
+    for one in read_lists(source, counts=counts, **options):
         key = normalise(one.query)
         queries.add(key)
         labelled = zip(one.items, one.labels or (), strict=False)
@@ -96,13 +104,14 @@ def split_lists(
     else:
         shared = ((key, item) for key in queries for item in relevant[key]) if by == "item" else iter(())
         units = _joined(queries, shared)
-    part = _parts(units, shares, str(seed), in_order=by == "time")
+    part = _parts(units, shares, str(seed), by)
     in_train = {item for key in queries if part[key] == "train" for item in relevant[key]}
     report = SplitReport()
+    report.not_carried = counts.not_carried
     for name, path in paths.items():
         if name == "train" or shares[name]:
-            lists = (one for one in read_lists(source, **options) if part[normalise(one.query)] == name)
-            report[name] = write_lists(lists, path)
+            lists = read_lists(source, counts=ReadCounts(), **options)
+            report[name] = write_lists((one for one in lists if part[normalise(one.query)] == name), path)
         if name != "train" and shares[name]:
             leaking = {key for key in queries if part[key] == name and relevant[key] & in_train}
             report[f"{name}: items in train"] = len(leaking)
@@ -149,14 +158,15 @@ def _time(row: Row, column: str) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _parts(units: dict[str, Hashable], shares: dict[str, float], seed: str, in_order: bool) -> dict[str, str]:
+def _parts(units: dict[str, Hashable], shares: dict[str, float], seed: str, by: By) -> dict[str, str]:
     """The part of each query: the last units, in order or drawn, are test, those before them dev, the rest train."""
     distinct = set(units.values())
-    drawn = sorted(distinct) if in_order else sorted(distinct, key=lambda unit: fraction(str(unit), seed))  # type: ignore[type-var]
+    drawn = sorted(distinct) if by == "time" else sorted(distinct, key=lambda unit: fraction(str(unit), seed))  # type: ignore[type-var]
     sizes = {name: max(1, round(share * len(drawn))) if share else 0 for name, share in shares.items()}
     if sum(sizes.values()) >= len(drawn):
         raise ValueError(
-            f"{len(units)} queries in {len(drawn)} groups that stay together (or times) are too few for these parts"
+            f"{len(units):,} distinct queries, {counted(len(drawn), 'part')} by {by} that must stay together, are too "
+            "few: train, dev and test take at least one each; --dev 0 or --test 0 leaves a part out"
         )
     of_unit: dict[Hashable, str] = {}
     for name, size in sizes.items():

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from crossjem_pl.hashing import check_regular, file_sha256
+from crossjem_pl.rankers.bert import Bert
 
 __all__ = [
     "PACKAGED",
@@ -77,7 +78,8 @@ class EncoderOptions(TypedDict, total=False):
         layers: keep only the first `layers` layers.
         dropout: dropout probability everywhere in the encoder; None keeps the encoder's own.
         freeze_embeddings: keep the word embeddings as they are (half of MiniLM's parameters).
-        attn_implementation: passed through to transformers ("sdpa", "eager", "flash_attention_2", ...).
+        attn_implementation: passed through to transformers ("sdpa", "eager", "flash_attention_2", ...); a `Bert`
+            takes "sdpa" and "eager" for one.
         random_init: build the encoder from its configuration alone (model folders bring their own weights
             afterwards; benchmarks need only the shape).
     """
@@ -169,8 +171,8 @@ def load_encoder(
     Args:
         name: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
         options: see `EncoderOptions`.
-        auto_class: one of transformers' Auto classes; None for an encoder of tokens alone: `AutoModel` without its
-            pooler, which nothing reads, and of a T5 its encoder.
+        auto_class: one of transformers' Auto classes, without a pooler, which nothing reads; None for an encoder of
+            tokens alone: a `Bert`, or for other families and kinds of attention `AutoModel`, and of a T5 its encoder.
         config_overrides: further fields of the configuration.
 
     Raises:
@@ -192,12 +194,16 @@ def load_encoder(
             config.layer_types = config.layer_types[:layers]
     for field, value in config_overrides.items():
         setattr(config, field, value)
-    tokens_only = auto_class is None
-    if tokens_only:
-        auto_class = AutoModelForTextEncoding if config.model_type in T5_FAMILIES else AutoModel
     attention = options.get("attn_implementation")
+    own = auto_class is None and attention in (None, "eager", "sdpa") and Bert.fits(config)
+    if auto_class is None:
+        auto_class = AutoModelForTextEncoding if config.model_type in T5_FAMILIES else AutoModel
     keywords: dict[str, Any] = {"attn_implementation": attention} if attention else {}
-    if options.get("random_init"):
+    if own:
+        config.dtype = torch.float32  # as transformers notes it, for those who read the saved folder
+        random = options.get("random_init")
+        model: Any = Bert(config).init_weights() if random else _bert_with_weights(name, config)
+    elif options.get("random_init"):
         model = auto_class.from_config(config, dtype=torch.float32, **keywords)
     else:
         model = _with_weights(name, config, auto_class, keywords)
@@ -208,11 +214,25 @@ def load_encoder(
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout
-    if tokens_only and getattr(model, "pooler", None) is not None:
+    if getattr(model, "pooler", None) is not None:
         model.register_module("pooler", None)
     if options.get("freeze_embeddings"):
         model.get_input_embeddings().requires_grad_(False)
     return model.train()  # transformers hands out models in eval mode
+
+
+def _bert_with_weights(name: str, config: PretrainedConfig) -> Bert:
+    """A `Bert` with its pretrained weights: read here from a folder with today's names, else by transformers."""
+    weights = Path(resolve(name)) / _WEIGHTS
+    with torch.device("meta"):
+        model = Bert(config)
+    if weights.is_file():
+        with built_from(weights):
+            if not _load_encoder_part(model, weights):
+                return model
+    state = _with_weights(name, config, AutoModel, {}).state_dict()
+    model.load_state_dict({key: state[key] for key in model.state_dict()}, assign=True)
+    return model
 
 
 def _with_weights(
@@ -258,7 +278,7 @@ def _with_weights(
 
 def _load_encoder_part(model: Any, weights: Path) -> set[str]:
     """Loads the encoder of one of our rankers into the encoder of `model`; returns the keys that it does not have."""
-    base = model.base_model
+    base = getattr(model, "base_model", model)
     wanted = base.state_dict()
     stored = read_weights(weights)
     anchor = next(iter(wanted))
@@ -273,7 +293,7 @@ def _load_encoder_part(model: Any, weights: Path) -> set[str]:
         match = re.match(r".*\blayer\.(\d+)\.(.*)", key)
         if match and (number := str(int(match[1]) - first)) in apart:
             found[key] = stored[apart[number] + match[2]]
-    base.load_state_dict(found, strict=False)
+    base.load_state_dict({key: value.float() for key, value in found.items()}, strict=False, assign=True)
     return {key for key in wanted if key not in found}
 
 

@@ -12,15 +12,13 @@ from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.bert import HIDDEN, attend
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, load_tokenizer
 from crossjem_pl.text import Encoded, ItemStates, Ragged, ShortTextTokenizer, TokenizedList
 
 __all__ = ["HIDDEN", "NeuralRanker", "RankerOptions", "Side", "attend", "check_positions", "linear_float32"]
 
 Side = Literal["query", "items"]
-
-HIDDEN = -3e4
-"""What is added to the logit of a token that may not be seen; float16 has it too."""
 
 
 class RankerOptions(EncoderOptions, total=False):
@@ -146,29 +144,3 @@ def linear_float32(layer: nn.Linear, states: Tensor) -> Tensor:
     with torch.autocast(states.device.type, enabled=False):
         bias = None if layer.bias is None else layer.bias.float()
         return F.linear(states.float(), layer.weight.float(), bias)
-
-
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, scaling: float | None, dropout: float
-) -> Tensor:
-    """Attention inside padded rows, [rows, length, heads, head width].
-
-    Args:
-        query: [rows, length, heads, head width].
-        key, value: [rows, keys, heads, head width].
-        mask: what each row, or each place in it, may see, [rows, keys] or [rows, length, keys]: bool, or float32
-            that is added to the logits.
-        scaling: factor of the dot products; None for one over the root of the head width.
-        dropout: probability of dropping an attention weight.
-    """
-    q, k, v = (states.transpose(1, 2) for states in (query, key, value))
-    seen = mask[:, None, None, :] if mask.ndim == 2 else mask[:, None]
-    if q.device.type == "cpu" and torch.is_grad_enabled():
-        # on short sequences the fused CPU kernel's backward pass takes several times as long
-        logits = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-        seen = torch.where(seen, 0.0, HIDDEN) if seen.dtype == torch.bool else seen
-        out = F.dropout(torch.softmax(logits + seen, dim=-1).to(v.dtype), dropout) @ v
-    else:
-        seen = seen if seen.dtype == torch.bool else seen.to(q.dtype)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling)
-    return out.transpose(1, 2)

@@ -18,13 +18,12 @@ def test_sound_lists_pass_strictly(
 ) -> None:
     write_lists(simulate(4, 100), tmp_path / "train.parquet")
     write_lists(simulate(4, 100, split="test"), tmp_path / "test.parquet")
-    out = tmp_path / "new" / "check.json"
     command = ["check", str(tmp_path / "train.parquet"), "--test", str(tmp_path / "test.parquet")]
-    assert main([*command, "--encoder", tiny_bert, "--max-item-tokens", "90", "--max-query-tokens", "90",
-                 "--json", str(out), "--strict"]) == 0  # fmt: skip
-    printed = capsys.readouterr().out
-    assert "0 errors, 0 warnings" in printed
-    found = json.loads(out.read_text(encoding="utf-8"))
+    command += ["--encoder", tiny_bert, "--max-item-tokens", "90", "--max-query-tokens", "90", "--strict"]
+    assert main(command) == 0
+    assert "0 errors, 0 warnings" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert [file["role"] for file in found["files"]] == ["train", "test"]
     assert found["files"][0]["figures"]["lists"] == 4
     assert found["files"][1]["figures"]["rows"] == 4
@@ -68,8 +67,8 @@ def test_the_limits_of_a_configuration(
     (tmp_path / "run.yaml").write_text(json.dumps({"model": model}))
     command = ["check", str(tmp_path / "train.parquet"), "-c", str(tmp_path / "run.yaml"), "--json"]
     for more, limits in (([], (2, 3)), (["--max-item-tokens", "5"], (2, 5))):
-        assert main([*command, str(tmp_path / "check.json"), *more]) == 0
-        figures = json.loads((tmp_path / "check.json").read_text())["files"][0]["figures"]
+        assert main([*command, *more]) == 0
+        figures = json.loads(capsys.readouterr().out)["files"][0]["figures"]
         assert (figures["queries"]["limit"], figures["item_texts"]["limit"]) == limits
         assert figures["item_texts"]["cut_texts"] > 0
     assert main([*command[:2], "-c", str(tmp_path / "run.yaml"), "-c", "rankers/bm25"]) == 2

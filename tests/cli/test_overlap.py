@@ -15,12 +15,13 @@ from crossjem_pl.data.simulator import simulate
 def test_tables_and_mistakes(tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lists(simulate(9, 20), tmp_path / "lists.parquet")
     command = ["overlap", str(tmp_path / "lists.parquet"), "--encoder", tiny_bert]
-    out = tmp_path / "new" / "overlap.json"
-    assert main([*command, "--items", "5", "10", "500", "--limit", "7", "--json", str(out)]) == 0
+    command_of_seven = [*command, "--items", "5", "10", "500", "--limit", "7"]
+    assert main(command_of_seven) == 0
     printed = capsys.readouterr().out
     for words in ("7 lists", "item limit L", "union by list", "joint pass"):
         assert words in printed
-    found = json.loads(out.read_text(encoding="utf-8"))
+    assert main([*command_of_seven, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert found["lists"] == 7
     assert {row["items"] for row in found["rows"]} == {5, 10, None}
     assert {row["max_item_tokens"] for row in found["rows"]} == {12, 16, 32}

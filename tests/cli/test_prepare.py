@@ -43,7 +43,7 @@ def test_titles_and_the_loading_of_the_folder(tmp_path: Path, capsys: pytest.Cap
     command += ["--out", str(tmp_path / "out"), "--hdct", str(tmp_path / "hdct")]
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "train.parquet: 1 lists, 2 items, 1 of them relevant" in out
+    assert "train.parquet: 1 list, 2 items, 1 of them relevant" in out
     assert "1 candidates left out, their title is blank" in out
     (train,) = read_lists(tmp_path / "out" / "train.parquet")
     (dev,) = read_lists(tmp_path / "out" / "dev.parquet")
@@ -69,7 +69,7 @@ def test_sodq_from_both_sources(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for what in ("sodq", "askubuntu", "scidocs"):
         out = str(tmp_path / what)
         assert main(["prepare", what, "--mteb", str(tmp_path / "mteb"), "--out", out]) == 0
-        assert "test.parquet: 1 lists, 2 items, 1 of them relevant" in capsys.readouterr().out
+        assert "test.parquet: 1 list, 2 items, 1 of them relevant" in capsys.readouterr().out
     assert main(["prepare", "scidocs", "--mteb", str(tmp_path / "mteb"), "--out", out[:-7] + "sodq"]) == 2
     assert "made with command='sodq'" in capsys.readouterr().err
     command = ["prepare", "sodq", "--mteb", str(tmp_path / "mteb"), "--tags", "java", "--out", out]

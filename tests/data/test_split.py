@@ -69,6 +69,7 @@ def test_by_item_queries_that_share_a_relevant_item_stay_together(
         assert main(["split", str(source), str(folder), "--by", "item"]) == 0
         assert capsys.readouterr().out.splitlines()[1:] == [
             "train.parquet: 64 lists", "dev.parquet: 8 lists", "test.parquet: 8 lists",
+            "columns not carried: session",
         ]  # fmt: skip
         found = {
             name: {int(query.split()[1]) // 4 for query in queries} for name, queries in parts(folder).items()
@@ -76,7 +77,7 @@ def test_by_item_queries_that_share_a_relevant_item_stay_together(
         assert sum(map(len, found.values())) == 20, "no relevant item in two parts"
     together = [(f"query {n}", f"item {n + k}", 1, 0) for n in range(80) for k in (0, 1)]
     assert main(["split", str(write_pairs(source, together)), str(tmp_path / "c"), "--by", "item"]) == 2
-    assert "80 queries in 1 groups that stay together" in capsys.readouterr().err
+    assert "80 distinct queries, 1 part by item that must stay together" in capsys.readouterr().err
 
 
 def test_columns_of_any_name_and_lists_of_queries(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def item_states(joint: Joint) -> list[Tensor]:
 
 
 def item_side_states(ranker: CrossJEM, joint: Joint, first: int = 0) -> tuple[Joint, list[Tensor]]:
-    """Every item's tokens after [CLS] query [SEP] through the item-side layers with transformers' eager attention.
+    """Every item's tokens after [CLS] query [SEP] through the item-side layers, one sequence each.
 
     Returns:
         The pass with the query's states after these layers, and the states [tokens, width] of each item.

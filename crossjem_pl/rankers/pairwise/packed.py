@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AutoModel
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
@@ -142,13 +142,16 @@ class PackedEncoder(nn.Module):
         super().__init__()
         if options.get("attn_implementation") is not None:
             raise ValueError("attn_implementation is given, but this ranker brings its own attention")
-        self.model = load_encoder(name, options)
+        self.model = load_encoder(name, options, AutoModel)
         family = self.model.config.model_type  # type: ignore[union-attr]
         if family not in _FAMILIES:
             raise ValueError(
                 f"{name!r} is of the family {family!r}; attention over packed lists is there for "
                 f"{', '.join(_FAMILIES)} (MiniLM and other BERT-like encoders included)"
             )
+        from transformers import AttentionInterface  # loads all of transformers' modeling
+
+        AttentionInterface.register(_NAME, _attention)
         self.model.set_attn_implementation(_NAME)  # type: ignore[operator]
         self._segments = has_segments(self.model)
         self._first_position = first_position(self.config)
@@ -199,6 +202,3 @@ def _attention(
     rows, keys = layout.rows, layout.keys
     out = attend(q[rows], k[keys], v[keys], layout.bias, scaling=scaling, dropout=dropout)
     return out.flatten(0, 1)[layout.place][None], None
-
-
-AttentionInterface.register(_NAME, _attention)

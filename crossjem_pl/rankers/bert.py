@@ -1,0 +1,187 @@
+"""BERT as the encoder of a ranker: the layers, weights' names and numbers of transformers' `BertModel`, no more.
+
+Importing transformers' model takes longer than ranking a list; what this one leaves out no ranker uses.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+__all__ = ["HIDDEN", "Bert", "attend"]
+
+HIDDEN = -3e4
+"""What is added to the logit of a token that may not be seen; float16 has it too."""
+
+_SHORT = 64
+"""Up to so many keys, attention in training on a CPU is an explicit product."""
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, scaling: float | None, dropout: float
+) -> Tensor:
+    """Attention inside padded rows, [rows, length, heads, head width].
+
+    Args:
+        query: [rows, length, heads, head width].
+        key, value: [rows, keys, heads, head width].
+        mask: what each row, or each place in it, may see, [rows, keys] or [rows, length, keys]: bool, or float32
+            that is added to the logits.
+        scaling: factor of the dot products; None for one over the root of the head width.
+        dropout: probability of dropping an attention weight.
+    """
+    q, k, v = (states.transpose(1, 2) for states in (query, key, value))
+    seen = mask[:, None, None, :] if mask.ndim == 2 else mask[:, None]
+    if q.device.type == "cpu" and torch.is_grad_enabled() and k.shape[2] <= _SHORT:
+        # the fused CPU kernel's backward pass takes longer than this there
+        logits = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+        seen = torch.where(seen, 0.0, HIDDEN) if seen.dtype == torch.bool else seen
+        out = F.dropout(torch.softmax(logits + seen, dim=-1).to(v.dtype), dropout) @ v
+    else:
+        seen = seen if seen.dtype == torch.bool else seen.to(q.dtype)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling)
+    return out.transpose(1, 2)
+
+
+class Encoding(NamedTuple):
+    """What an encoder makes of texts: `last_hidden_state`, [rows, tokens, width]."""
+
+    last_hidden_state: Tensor
+
+
+class Bert(nn.Module):
+    """BERT without a pooler; its embeddings are not initialised, see `init_weights`.
+
+    Args:
+        config: a `BertConfig` for which `fits` is true.
+    """
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.config: Any = config
+        self.embeddings = _Embeddings(self.config)
+        self.encoder = nn.Module()
+        self.encoder.layer = nn.ModuleList(_Layer(self.config) for _ in range(config.num_hidden_layers))
+
+    def init_weights(self) -> Bert:
+        """Draws random weights as transformers does, and returns the module."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=self.config.initializer_range)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+        return self
+
+    @staticmethod
+    def fits(config: PretrainedConfig) -> bool:
+        """Whether a configuration describes an encoder such as this one."""
+        return (
+            config.model_type == "bert"
+            and config.hidden_act == "gelu"
+            and not (config.is_decoder or config.add_cross_attention)
+            and config.hidden_size % config.num_attention_heads == 0
+        )
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.embeddings.word_embeddings
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Encoding:
+        """The last hidden states.
+
+        Args:
+            input_ids: int64 [rows, tokens].
+            attention_mask: int64 [rows, tokens], 0 where there is padding, or float32 [rows, 1, tokens, tokens], what
+                is added to the logits; None for no padding.
+            token_type_ids, position_ids: int64 [rows, tokens]; None for the first segment, and for 0, 1, 2...
+        """
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        if attention_mask.ndim == 2:
+            attention_mask = ((attention_mask - 1.0) * -HIDDEN)[:, None, None]
+        states = self.embeddings(input_ids, token_type_ids, position_ids)
+        for layer in self.encoder.layer:  # type: ignore[union-attr]
+            states = layer(states, attention_mask)
+        return Encoding(states)
+
+
+class _Embeddings(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        width = config.hidden_size
+
+        def table(rows: int, padding: int | None = None) -> nn.Embedding:
+            return nn.Embedding.from_pretrained(torch.empty(rows, width), freeze=False, padding_idx=padding)
+
+        self.word_embeddings = table(config.vocab_size, config.pad_token_id)
+        self.position_embeddings = table(config.max_position_embeddings)
+        self.token_type_embeddings = table(config.type_vocab_size)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None
+    ) -> Tensor:
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        words = self.word_embeddings(input_ids) + self.token_type_embeddings(segments)
+        return self.dropout(self.LayerNorm(words + self.position_embeddings(position_ids)))
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.attention = nn.Module()
+        self.attention.self = _SelfAttention(config)
+        self.attention.output = _Residual(config.hidden_size, config)
+        self.intermediate = _Intermediate(config)
+        self.output = _Residual(config.intermediate_size, config)
+
+    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        between = self.attention.output(self.attention.self(states, attention_mask), states)  # type: ignore[operator]
+        return self.output(self.intermediate(between), between)
+
+
+class _SelfAttention(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.attention_head_size = config.hidden_size // config.num_attention_heads
+        self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in "qkv")
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        size, dropout = self.attention_head_size, self.dropout.p if self.training else 0.0
+        projections = (self.query, self.key, self.value)
+        q, k, v = (project(states).unflatten(-1, (-1, size)) for project in projections)
+        return attend(q, k, v, attention_mask[:, 0], scaling=None, dropout=dropout).flatten(2)
+
+
+class _Intermediate(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return F.gelu(self.dense(states))
+
+
+class _Residual(nn.Module):
+    def __init__(self, inputs: int, config: Any) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, states: Tensor, before: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(states)) + before)
