@@ -195,3 +195,12 @@ def test_bfloat16_autocast_gives_float32_scores_near_full_precision(
     assert low.dtype == torch.float32
     assert not torch.equal(low, full), "autocast did run"
     torch.testing.assert_close(low, full, rtol=0.02, atol=0.05)
+
+
+def test_a_match_head_of_an_older_folder_is_the_same_head() -> None:
+    assert MatchHead(10.0).init_args == {"scale": 10.0}
+    assert MatchHead(10.0, 2.5, whole_query=True).init_args == {
+        "scale": 10.0,
+        "precision_scale": 2.5,
+        "whole_query": True,
+    }

@@ -187,10 +187,14 @@ class MatchHead(ScoringHead):
     def __init__(
         self, scale: float = 10.0, precision_scale: float | None = None, whole_query: bool = False
     ) -> None:
-        precision_scale = scale if precision_scale is None else precision_scale
-        super().__init__({"scale": scale, "precision_scale": precision_scale, "whole_query": whole_query})
+        more = {"precision_scale": precision_scale, "whole_query": whole_query or None}
+        # what is not given is not stored, so that the same head of an older folder, which has a scale alone, is equal
+        super().__init__(
+            {"scale": scale} | {name: value for name, value in more.items() if value is not None}
+        )
         self.whole_query = whole_query
-        self.scale = nn.Parameter(torch.tensor([scale, scale, precision_scale], dtype=torch.float32))
+        last = scale if precision_scale is None else precision_scale
+        self.scale = nn.Parameter(torch.tensor([scale, scale, last], dtype=torch.float32))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
         states = tokens.of_items(tokens.states)
