@@ -412,15 +412,12 @@ def _on_ray(job: Job, todo: Sequence[int], address: str | None, workers: int, gp
 
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
             parts = [self.scoring.score_part(int(number)) for number in batch["number"]]
-            return {
-                name: [getattr(part, name) for part in parts] for name in Part._fields
-            }  # a column a field
+            return {name: [getattr(part, name) for part in parts] for name in Part._fields}
 
     try:
         parts = data.from_items([{"number": number} for number in todo], override_num_blocks=len(todo) or 1)
-        pool = data.ActorPoolStrategy(
-            size=workers, max_tasks_in_flight_per_actor=1
-        )  # nobody waits behind a slow one
+        # one task at a time: none waits behind a slow actor
+        pool = data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
         done = parts.map_batches(Worker, batch_size=1, compute=pool, num_cpus=1, num_gpus=gpus)
         for left, row in zip(reversed(range(len(todo))), done.iter_rows(), strict=True):
             part = Part(**{name: int(row[name]) for name in Part._fields if name != "seconds"})

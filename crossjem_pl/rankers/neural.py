@@ -12,11 +12,10 @@ from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
-from crossjem_pl.rankers.bert import HIDDEN, attend
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, load_tokenizer
 from crossjem_pl.text import Encoded, ItemStates, Ragged, ShortTextTokenizer, TokenizedList
 
-__all__ = ["HIDDEN", "NeuralRanker", "RankerOptions", "Side", "attend", "check_positions", "linear_float32"]
+__all__ = ["NeuralRanker", "RankerOptions", "Side", "check_positions", "linear_float32"]
 
 Side = Literal["query", "items"]
 

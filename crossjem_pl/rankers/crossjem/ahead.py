@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, item_places, register, tensors
+from crossjem_pl.rankers.bert import HIDDEN
 from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, check_attention
 from crossjem_pl.rankers.crossjem.batch import Steps, group_items, padded, token_tables, up
 from crossjem_pl.rankers.crossjem.heads import (
@@ -28,7 +29,7 @@ from crossjem_pl.rankers.crossjem.heads import (
 )
 from crossjem_pl.rankers.encoders import encode_tokens, load_encoder, resolve
 from crossjem_pl.rankers.folder import length_limit
-from crossjem_pl.rankers.neural import HIDDEN, RankerOptions, check_positions
+from crossjem_pl.rankers.neural import RankerOptions, check_positions
 from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import ItemStates, Ragged, StateRows, TokenizedList, distinct_rows
 from crossjem_pl.text.ragged import Ints

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crossjem_pl.rankers.bert import HIDDEN, attend
 from crossjem_pl.rankers.encoders import first_position
-from crossjem_pl.rankers.neural import HIDDEN, attend
 
 __all__ = ["ItemSideLayers", "check_attention", "has_position_table", "joint_states", "place_table"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crossjem_pl.rankers.neural import HIDDEN
+from crossjem_pl.rankers.bert import HIDDEN
 from crossjem_pl.text import Ragged, TokenUnion, distinct_rows, length_runs, plan_passes, token_union
 from crossjem_pl.text.passes import PassOrder
 from crossjem_pl.text.ragged import Ints

@@ -14,8 +14,9 @@ from transformers import AutoModel
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
+from crossjem_pl.rankers.bert import HIDDEN, attend
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
-from crossjem_pl.rankers.neural import HIDDEN, NeuralRanker, RankerOptions, attend
+from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
 from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import Ragged, distinct_rows
 from crossjem_pl.text.ragged import Ints
