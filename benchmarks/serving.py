@@ -134,12 +134,15 @@ def endure(server: Server, items: int, args: argparse.Namespace) -> dict[str, An
     if args.soak:
         watched = asyncio.run(open_loop(server, texts, 0.8 * capacity, 60 * args.soak, watch=True))
         part = min(60.0, 60 * args.soak / 3)
-        first = [ms for at, ms in watched.times if at < part]
-        last = [ms for at, ms in watched.times if at > 60 * args.soak - part]
+        parts = int(60 * args.soak / part)
+        found["soak"] = watched.row()
+        for p in (50, 99):
+            found["soak"][f"p{p}_by_minute"] = [
+                percentile([ms for at, ms in watched.times if part * i <= at < part * (i + 1)], p)
+                for i in range(parts)
+            ]
         start = next(rss for at, rss in watched.memory if at >= part)
-        found["soak"] = watched.row() | {
-            "p99_first": percentile(first, 99),
-            "p99_last": percentile(last, 99),
+        found["soak"] |= {
             "rss_after_first_minute": start,
             "rss_end": watched.memory[-1][1],
             "rss_growth": watched.memory[-1][1] / start - 1,
@@ -253,13 +256,19 @@ async def closed_loop(
 async def open_loop(
     server: Server, texts: Sequence[tuple[str, list[str]]], rate: float, seconds: float, watch: bool = False
 ) -> Result:
-    """Requests at random moments, `rate` a second; the server's resident memory every second if it is watched."""
-    result, chance = Result(), random.Random(0)
+    """Requests at random moments, `rate` a second; the server's resident memory every second if it is watched.
+
+    Every minute brings the same requests at the same moments, so that minutes compare.
+    """
+    result, chance, minute = Result(), random.Random(0), 0.0
     connections = Connections(server, result)
     tasks: set[asyncio.Task[None]] = set()
     due = connections.start
     while due - connections.start < seconds:
         due += chance.expovariate(rate)
+        if due - connections.start >= minute + 60:
+            chance, minute = random.Random(0), minute + 60
+            due = connections.start + minute + chance.expovariate(rate)
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         task = asyncio.ensure_future(connections.ask(texts[chance.randrange(len(texts))], due))
         tasks.add(task)

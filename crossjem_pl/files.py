@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import json
 import os
 import platform
 import re
@@ -26,11 +27,13 @@ __all__ = [
     "ending",
     "existing",
     "read_lines",
+    "read_yaml",
     "remove_leftovers",
     "replacing",
     "replacing_folder",
     "replacing_path",
     "scratch_folder",
+    "write_json",
 ]
 
 LONGEST_LINE = 1 << 28
@@ -211,6 +214,33 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
                     yield number, text
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: gzip data cut off or damaged after line {number} ({error})") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names the file, if it is not YAML in UTF-8.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(existing(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise ValueError(f"{path}: not YAML in UTF-8 ({reason})") from None
+
+
+def write_json(path: Path, content: object, allow_nan: bool = True) -> None:
+    """Writes JSON, whole or not at all.
+
+    Raises:
+        ValueError: for a number that is not finite, unless `allow_nan`.
+    """
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=allow_nan)
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 @contextmanager

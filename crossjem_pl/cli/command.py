@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from argparse import SUPPRESS, ArgumentParser
@@ -140,8 +139,7 @@ def standard_input(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def write_json(content: object, path: Path) -> None:
     """Writes JSON to a file, whose folder is made, and says so."""
-    from crossjem_pl.files import replacing
+    from crossjem_pl import files
 
-    with replacing(path) as file:
-        file.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
+    files.write_json(path, content)
     print(f"wrote {path}")

@@ -109,7 +109,7 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256, states:
             )
         max_tokens = ranker.max_item_tokens
     tokenizer = ShortTextTokenizer(load_tokenizer(model, cls_and_sep=False), cache_size=0)
-    pairs = track(_items(items), description="tokenising", total=None)
+    pairs = track(items_of(items), description="tokenising", total=None)
     store = TokenStore.build(out, pairs, tokenizer, max_tokens, own)
     repeated = f", {store.repeated:,} repeats left out" if store.repeated else ""
     print(
@@ -117,7 +117,7 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256, states:
     )
 
 
-def _items(path: Path) -> Iterator[tuple[str, str]]:
+def items_of(path: Path) -> Iterator[tuple[str, str]]:
     """Id and text of each item of a table or of ranking lists."""
     if ending(path) in (".tsv", ".tsv.gz"):
         for number, line in read_lines(path):

@@ -19,8 +19,7 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.files import existing, replacing
-from crossjem_pl.lists import shown
+from crossjem_pl.files import read_yaml, replacing
 from crossjem_pl.rankers.base import DEFAULT_PREFIXES, Ranker, allow_only
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
@@ -216,17 +215,9 @@ def experiment_files(argv: Sequence[str]) -> list[str]:
     return out
 
 
-def _check_yaml(path: Path) -> None:
-    """Raises a ValueError that names the file, which the parser's message does not, if it is no YAML."""
-    try:
-        yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: not YAML in UTF-8 ({shown(' '.join(str(error).split()))})") from None
-
-
 def _experiment(name: str) -> str:
     if Path(name).exists() and not Path(name).is_dir() and not name.startswith("packaged:"):
-        _check_yaml(existing(name))
+        read_yaml(Path(name))  # names the file, which the parser's message does not
         return name
     installed = _PACKAGE / "experiments"
     folder = (

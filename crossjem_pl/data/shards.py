@@ -14,7 +14,7 @@ from itertools import chain, count, islice, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crossjem_pl.files import ending, existing, replacing
+from crossjem_pl.files import ending, existing, replacing, write_json
 from crossjem_pl.lists import RankingList, counted, shown
 
 __all__ = ["COLUMNS_KEY", "FIELDS", "Manifest", "NoLists", "shard_files", "write_parquet", "write_shards"]
@@ -41,7 +41,7 @@ def shard_files(path: Path) -> list[Path]:
     Raises:
         FileNotFoundError: `path` does not exist.
         ValueError: a folder without shards, with Parquet and JSONL shards side by side, or that its manifest says is
-            not complete.
+            not complete or has other shards.
     """
     existing(path)
     if not path.is_dir():
@@ -62,6 +62,8 @@ def shard_files(path: Path) -> list[Path]:
         raise ValueError(
             f"{path}: the folder has shards of several kinds ({kinds}); one source is of one kind"
         )
+    if manifest is not None:
+        manifest.check_shards(dict.fromkeys(file.name for file in files))
     return files
 
 
@@ -117,6 +119,7 @@ class Manifest:
         path = folder / MANIFEST
         if not path.exists():
             return None
+        existing(path)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
@@ -140,8 +143,7 @@ class Manifest:
         """Writes the manifest, whole or not at all."""
         left_out = ("folder", "kept", "sentences")
         content = {"format": _FORMAT, **{k: v for k, v in vars(self).items() if k not in left_out}}
-        with replacing(self.folder / MANIFEST) as stream:
-            stream.write(json.dumps(content, indent=1).encode() + b"\n")
+        write_json(self.folder / MANIFEST, content)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises a ValueError that names the option in which the shards differ from `options`."""
@@ -152,15 +154,18 @@ class Manifest:
                     f"{options[name]!r}; choose another folder or remove them"
                 )
 
-    def check_shards(self, lists: Mapping[str, int]) -> None:
-        """Raises a ValueError that names a shard that is missing or not listed, or has not the `lists` listed."""
+    def check_shards(self, lists: Mapping[str, int | None]) -> None:
+        """Raises a ValueError that names a shard that is missing or not listed, or has not the `lists` listed.
+
+        `lists` are those of each shard by its name; None where they were not counted.
+        """
         listed = {entry["name"]: entry["lists"] for entry in self.shards}
         for name in sorted(listed.keys() | lists.keys()):
             if name not in lists:
                 raise ValueError(f"{self.folder / name}: is missing, but {MANIFEST} lists it")
             if name not in listed:
                 raise ValueError(f"{self.folder / name}: is not listed in {MANIFEST}")
-            if listed[name] != lists[name]:
+            if lists[name] not in (None, listed[name]):
                 raise ValueError(
                     f"{self.folder / name}: has {lists[name]} lists, {MANIFEST} says {listed[name]}"
                 )

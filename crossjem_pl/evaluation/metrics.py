@@ -17,7 +17,6 @@ ir-measures name is computed by ir-measures, on the same ranking.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from crossjem_pl.data.trec import ranked as ranked_ids
-from crossjem_pl.files import replacing
+from crossjem_pl.files import replacing, write_json
 from crossjem_pl.rankers.base import import_named
 
 if TYPE_CHECKING:
@@ -396,10 +395,9 @@ class Evaluation:
 
     def write(self, folder: str | Path, prefix: str = "") -> None:
         """Writes `<prefix>metrics.json` (`to_dict`) and `<prefix>metrics.md` (`to_markdown`) into `folder`."""
-        content = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
-        for ending, text in (("json", content), ("md", self.to_markdown())):
-            with replacing(Path(folder) / f"{prefix}metrics.{ending}") as file:
-                file.write(text.encode())
+        write_json(Path(folder) / f"{prefix}metrics.json", self.to_dict())
+        with replacing(Path(folder) / f"{prefix}metrics.md") as file:
+            file.write(self.to_markdown().encode())
 
 
 def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from: float = 1) -> Evaluation:

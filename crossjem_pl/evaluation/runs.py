@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.trec import read_qrels, read_run
-from crossjem_pl.files import read_lines
+from crossjem_pl.files import read_lines, read_yaml
+from crossjem_pl.lists import shown
+from crossjem_pl.rankers.encoders import read_json
 
 __all__ = [
     "LearningCurve",
@@ -73,7 +74,11 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The content of `config.yaml`."""
-        return _mapping(self.path / "config.yaml", yaml.safe_load)
+        path = self.path / "config.yaml"
+        value = read_yaml(path) if path.exists() else {}
+        if not isinstance(value, dict | None):
+            raise ValueError(f"{path}: expected an object, got {type(value).__name__}")
+        return value or {}
 
     @cached_property
     def config_text(self) -> str | None:
@@ -252,7 +257,7 @@ def _read_metrics(path: Path) -> pd.DataFrame:
         odd = frame.index[numbers.isna() & frame[column].notna()]
         if len(odd):
             value = frame[column][odd[0]]
-            raise ValueError(f"{path}, line {odd[0] + 2}, column {column!r}: not a number: {value!r}")
+            raise ValueError(f"{path}, line {odd[0] + 2}, column {column!r}: not a number: {shown(value)}")
         frame[column] = numbers
     return frame[["step", *wanted]].dropna(subset=["step"]).dropna(subset=wanted, how="all")
 
@@ -264,23 +269,11 @@ def model_of(run: Path) -> str | None:
     return found and found[1]
 
 
-def _mapping(path: Path, parse: Any) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = parse(path.read_text(encoding="utf-8"))
-    except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: malformed: {error}") from error
-    if not isinstance(value, dict | None):
-        raise ValueError(f"{path}: expected an object, got {type(value).__name__}")
-    return value or {}
-
-
 def _summary(path: Path) -> dict[str, Any]:
-    summary = _mapping(path, json.loads)
+    summary = read_json(path)
     for key in ("parameters", "trained_lists", "train_seconds", "relevant_from"):
         value = summary.get(key)
         number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
         if value is not None and not number:
-            raise ValueError(f"{path}, field {key!r}: expected a number of at least 0, got {value!r}")
+            raise ValueError(f"{path}, field {key!r}: expected a number of at least 0, got {shown(value)}")
     return summary

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import crossjem_pl
+from crossjem_pl.files import read_yaml
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import PACKAGED, read_json
@@ -74,7 +75,7 @@ def model_card(
     summary = {} if run is None else read_json(run / "summary.json")
     config: dict[str, Any] = {}
     if run is not None and (run / "config.yaml").is_file():
-        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        config = read_yaml(run / "config.yaml")
     base = ranker.init_args.get("encoder", "")
     base = "sentence-transformers/all-MiniLM-L6-v2" if base == PACKAGED else base
     base = base if _HUB_ID.fullmatch(base) and not Path(base).exists() else None

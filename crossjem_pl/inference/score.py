@@ -131,14 +131,14 @@ def score(
     manifest = Manifest.read(job.out)
     if manifest is not None:
         scoring.check(manifest)
-        if manifest.complete:
-            return
     elif job.out.is_dir() and any(job.out.glob("*.parquet")):
         raise ValueError(f"{job.out}: has Parquet files, but no manifest.json that tells how they were made")
     else:
         Manifest(job.out, scoring.provenance).save()
     there = {path.name for path in job.out.iterdir()}
     todo = [number for number in range(len(scoring.source)) if scoring.path(number).name not in there]
+    if manifest is not None and manifest.complete and not todo:
+        return
     lists: dict[int, int] = {}
     if on == "ray":
         if isinstance(scoring.source, _Stream):

@@ -24,7 +24,7 @@ from crossjem_pl.data.rows import Row, read_rows
 from crossjem_pl.data.shards import Manifest, NoLists
 from crossjem_pl.files import remove_leftovers
 from crossjem_pl.hashing import content_id, fraction
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, fingerprint, one_line, write_part
 
 __all__ = ["COLUMNS", "LogOptions", "prepare_log"]
@@ -251,7 +251,9 @@ def _read(
         )
     for name, ids in (("query", "query_id"), ("keyword", "query_id, keyword_id")):
         for text, where, other, before in database.rows(_TWO_TEXTS.format(name=name, ids=ids)):
-            raise ValueError(f"{where} and {before}: one id for the {name} {text!r} and for {other!r}")
+            raise ValueError(
+                f"{where} and {before}: one id for the {name} {shown(text)} and for {shown(other)}"
+            )
     database.execute(_PAIRS)
     pairs, different = next(database.rows("SELECT count(*), count(*) FILTER (different) FROM pairs"))
     counts.update(repeated_rows=counts["rows"] - pairs, different_scores=different)
@@ -276,7 +278,7 @@ def _lists(
         if scored and None in scores:
             keyword = keywords[scores.index(None)]
             raise ValueError(
-                f"query {query!r}: its keyword {keyword!r} has no score in any row, others have one"
+                f"query {shown(query)}: its keyword {shown(keyword)} has no score in any row, others have one"
             )
         if len(ids) < options.min_items:
             counts["short_lists"] += 1
@@ -326,7 +328,7 @@ def _flag(row: Row, field: str | None) -> bool | None:
     value = row.values[field]
     word = f"{value:g}" if isinstance(value, float) else str(value).strip().lower()
     if word not in _FLAGS:
-        raise row.error(field, f"expected true or false (or 1 and 0, yes and no), got {value!r}")
+        raise row.error(field, f"expected true or false (or 1 and 0, yes and no), got {shown(value)}")
     return _FLAGS[word]
 
 

@@ -95,7 +95,7 @@ def _read(
     for identifier, count in Counter(ids["train"] + ids["test"]).items():
         if count > 1:
             names = f"{files['train_qid'].name} and {files['test_qid'].name}"
-            raise ValueError(f"{files['train_qid'].parent}: question {identifier!r} is twice in {names}")
+            raise ValueError(f"{files['train_qid'].parent}: question {shown(identifier)} is twice in {names}")
     wanted = {item for labels in candidates.values() for item in labels}.union(*ids.values())
     titles: dict[str, str] = {}
     path = files["qid2all"]
@@ -106,7 +106,7 @@ def _read(
                 f"{path}, line {number}: expected question id, title, body and answer between tabs"
             )
         if identifier in wanted and titles.setdefault(identifier, one_line(fields[0])) != one_line(fields[0]):
-            raise ValueError(f"{path}, line {number}: question {identifier!r} has another title before")
+            raise ValueError(f"{path}, line {number}: question {shown(identifier)} has another title before")
     return candidates, titles, ids
 
 
@@ -132,7 +132,7 @@ def _candidates(path: Path) -> dict[str, dict[str, float]]:
         of_query = candidates.setdefault(cells[0], {})
         if cells[1] in of_query:
             raise ValueError(
-                f"{path}, line {number}: question {cells[0]!r} has candidate {cells[1]!r} before"
+                f"{path}, line {number}: question {shown(cells[0])} has candidate {shown(cells[1])} before"
             )
         of_query[cells[1]] = (-score, label)
     return {

@@ -24,7 +24,7 @@ from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
 from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import ending, existing
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.download import hub_dataset
 from crossjem_pl.prepare.linkso import DEV_FRACTION
 from crossjem_pl.prepare.output import fingerprint, judged_list, one_line, write_splits
@@ -177,7 +177,7 @@ def _judged_lists(
         of_query = grades.setdefault(row.identifier("query-id"), {})
         item, grade = row.identifier("corpus-id"), row.scalar("score")
         if of_query.setdefault(item, grade) != grade:
-            raise row.error("score", f"item {item!r} has the grade {of_query[item]:g} in an earlier row")
+            raise row.error("score", f"item {shown(item)} has the grade {of_query[item]:g} in an earlier row")
     ranked = {
         row.identifier("query-id"): row.identifiers("corpus-ids")
         for file in tables.get("top_ranked", ())
@@ -207,5 +207,5 @@ def _by_id(files: Iterable[Path], wanted: Collection[str]) -> dict[str, str]:
         if identifier in wanted:
             text = one_line(row.values.get("text") or "") or one_line(row.values.get("title") or "")
             if texts.setdefault(identifier, text) != text:
-                raise row.error("text", f"id {identifier!r} has another text in an earlier row")
+                raise row.error("text", f"id {shown(identifier)} has another text in an earlier row")
     return texts

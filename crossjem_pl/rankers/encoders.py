@@ -25,12 +25,14 @@ from transformers import (
 )
 
 from crossjem_pl.hashing import check_regular, file_sha256
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.bert import Bert
 
 __all__ = [
     "PACKAGED",
     "T5_FAMILIES",
     "EncoderOptions",
+    "architectures",
     "built_from",
     "check_files",
     "encode_tokens",
@@ -144,11 +146,15 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
     tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
     if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
         raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
+    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    unknown = getattr(model, "unk_token", None)
+    if model is not None and unknown is not None and model.token_to_id(unknown) is None:
+        raise ValueError(f"{path}: the token of unknown words, {shown(unknown)}, is not in the vocabulary")
     known = read_json(folder / "config.json").get("vocab_size")
     token, last = max(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
     if isinstance(known, int) and last >= known:
         raise ValueError(
-            f"{path}: the token {token[:40]!r} has the id {last}, and config.json a vocab_size of {known}"
+            f"{path}: the token {shown(token)} has the id {last}, and config.json a vocab_size of {known}"
         )
     return tokenizer
 
@@ -366,8 +372,12 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 def inside(folder: Path, name: object, where: Path) -> Path:
     """The path `name` below `folder`; a ValueError that names the file `where` if it leads out of it."""
-    if not isinstance(name, str) or not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{where}: the path {str(name)[:80]!r} leads out of the folder")
+    if (
+        not isinstance(name, str)
+        or len(name) > 250
+        or not (folder / name).resolve().is_relative_to(folder.resolve())
+    ):
+        raise ValueError(f"{where}: the path {shown(name)} is none inside of the folder")
     return folder / name
 
 
@@ -407,8 +417,15 @@ def check_files(folder: Path, files: object, where: Path) -> None:
         path = inside(folder, name, where)
         if path.is_file() and (found := file_sha256(path)) != expected:  # who reads a missing one says so
             raise ValueError(
-                f"{path} is damaged or cut short, or another file: its SHA-256 is {found}, {where.name} says {expected}"
+                f"{path} is damaged or cut short, or another file: its SHA-256 is {found}, {where.name} says "
+                f"{shown(expected)}"
             )
+
+
+def architectures(config: dict[str, Any]) -> list[str]:
+    """The classes of models that a `config.json` says its weights are of; none where it says something else."""
+    named = config.get("architectures")
+    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
 def load_config(name: str) -> PretrainedConfig:
@@ -429,9 +446,7 @@ def load_config(name: str) -> PretrainedConfig:
             continue
         right = isinstance(value, numbers[kind]) and (kind is bool or not isinstance(value, bool))
         if not right or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(
-                f"{path}, field {field!r}: {str(value)[:80]!r} is not of the type {kind.__name__}"
-            )
+            raise ValueError(f"{path}, field {field!r}: {shown(value)} is not of the type {kind.__name__}")
     return config
 
 
@@ -445,7 +460,7 @@ def check_config(folder: Path) -> None:
     content = read_json(path)
     for field, value in _implementations(content):
         if value is not None and value not in _IMPLEMENTATIONS:
-            raise ValueError(f"{path}, field {field!r}: {str(value)[:80]!r} is none of the known ones")
+            raise ValueError(f"{path}, field {field!r}: {shown(value)} is none of the known ones")
     tensors, elements, learned = _header(folder / _WEIGHTS)
     width = max((content[f] for f in _WIDTHS if type(content.get(f)) is int), default=1)
     limits = dict.fromkeys(_LAYERS, tensors) | dict.fromkeys((*_WIDTHS, *_OTHERS), elements)
@@ -455,7 +470,7 @@ def check_config(folder: Path) -> None:
         value = content.get(field)
         if value is not None and (type(value) is not int or not 0 <= value <= limit):
             raise ValueError(
-                f"{path}, field {field!r}: {str(value)[:80]!r} is not a whole number from 0 to {limit}, which is "
+                f"{path}, field {field!r}: {shown(value)} is not a whole number from 0 to {limit}, which is "
                 "what the weights have room for"
             )
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import crossjem_pl
 from crossjem_pl.hashing import content_sha256, file_sha256
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import RANKERS, Ranker, import_named
 from crossjem_pl.rankers.encoders import (
     PACKAGED,
@@ -129,11 +130,10 @@ def portable(values: dict[str, Any]) -> dict[str, Any]:
 
 def write_config(config: dict[str, Any], path: Path) -> None:
     """Writes a model folder's config.json, whole or not at all, with its own SHA-256 in our part of it."""
-    from crossjem_pl.files import replacing  # what only ranks writes nothing
+    from crossjem_pl.files import write_json  # what only ranks writes nothing
 
     config[_KEY]["sha256"] = _sha256_of(config)
-    with replacing(path) as file:
-        file.write((json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_json(path, config, allow_nan=False)
 
 
 def _sha256_of(config: dict[str, Any]) -> str:
@@ -227,9 +227,7 @@ def _check_types(cls: type[Ranker], init_args: dict[str, Any], path: Path) -> No
             not isinstance(value, bool) or bool in kinds
         )
         if not right or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(
-                f"{path}, field 'init_args.{field}': {str(value)[:80]!r} is not of the type {hint}"
-            )
+            raise ValueError(f"{path}, field 'init_args.{field}': {shown(value)} is not of the type {hint}")
 
 
 def copy_weights(name: str, ranker: Ranker) -> None:
@@ -297,17 +295,19 @@ def _ranker_class(path: Path, stored: dict[str, Any]) -> type[Ranker]:
         )
     if not stored["class_path"]:
         if stored["ranker"] not in RANKERS:
-            raise ValueError(f"{path}: unknown ranker {stored['ranker']!r}; there are {', '.join(RANKERS)}")
+            raise ValueError(
+                f"{path}: unknown ranker {shown(stored['ranker'])}; there are {', '.join(RANKERS)}"
+            )
         return RANKERS[stored["ranker"]]
     module, _, name = stored["class_path"].rpartition(".")
     try:
         cls = getattr(import_named(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{path}: the ranker's class {stored['class_path']!r} is not importable: {error}"
+            f"{path}: the ranker's class {shown(stored['class_path'])} is not importable: {error}"
         ) from None
     if not (isinstance(cls, type) and issubclass(cls, Ranker)):
-        raise ValueError(f"{path}: {stored['class_path']!r} is no subclass of Ranker")
+        raise ValueError(f"{path}: {shown(stored['class_path'])} is no subclass of Ranker")
     return cls
 
 

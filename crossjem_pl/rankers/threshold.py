@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from crossjem_pl.files import replacing
-from crossjem_pl.hashing import check_regular, weights_sha256
+from crossjem_pl.files import existing, write_json
+from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.encoders import read_json
 
 __all__ = ["THRESHOLD_FILE", "Rule", "StoredThreshold", "pass_limits", "read_threshold", "write_threshold"]
 
@@ -100,9 +100,7 @@ def write_threshold(stored: StoredThreshold, folder: str | Path) -> Path:
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"no model folder {folder}")
     path = Path(folder) / THRESHOLD_FILE
-    with replacing(path) as file:
-        text = json.dumps(asdict(stored), indent=2, ensure_ascii=False, allow_nan=False)
-        file.write(f"{text}\n".encode())
+    write_json(path, asdict(stored), allow_nan=False)
     return path
 
 
@@ -113,14 +111,7 @@ def read_threshold(path: str | Path) -> StoredThreshold:
         FileNotFoundError: if there is no such file.
         ValueError: naming the file and field, for one that is not of this form.
     """
-    path = Path(path)
-    check_regular(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    content = read_json(existing(path))
     content = {"score_precision": "float32", "pass_limits": None, **content}  # version 0.1 did not write them
     kinds: dict[str, Any] = {"float": (int, float), "int": int, "str": str, "Rule": str}
     for field in fields(StoredThreshold):

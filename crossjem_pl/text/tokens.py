@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.text.ragged import Ints, Ragged
 
 __all__ = ["Encoded", "ItemStates", "ShortTextTokenizer", "StateRows", "TokenizedList"]
@@ -63,8 +63,12 @@ class ShortTextTokenizer:
         """
         whole = Ragged.from_rows(self.ids(texts))
         if not whole.lengths.all():
-            raise ValueError(f"the text {texts[int(np.argmin(whole.lengths))]!r} has no tokens")
+            raise self.no_tokens(texts[int(np.argmin(whole.lengths))])
         return Encoded(*whole.cut(max_tokens))
+
+    def no_tokens(self, text: str) -> ValueError:
+        """The error for a text without tokens."""
+        return ValueError(f"the text {shown(text)} has no tokens in the vocabulary of {self.hf.name_or_path}")
 
     def ids(self, texts: Sequence[str]) -> list[Ints]:
         """Ids of each text, uncut, int64; empty where a text has no tokens."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import platform
 import re
@@ -27,10 +26,11 @@ from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule, Stage
 from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.evaluation.metrics import evaluate_run
-from crossjem_pl.files import replacing
+from crossjem_pl.files import replacing, write_json
 from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.rankers.encoders import read_json
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.training.callbacks import AverageWithStart
 from crossjem_pl.training.module import RankingModule
@@ -184,7 +184,7 @@ class RunFolder(Callback):
     def _summarise(self, trainer: Trainer, module: RankingModule, figures: Mapping[Stage, Any]) -> None:
         """Updates `summary.json`; an evaluation leaves what a training wrote there and adds its figures."""
         path = _root(trainer) / "summary.json"
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        summary: dict[str, Any] = read_json(path)
         fitting, data = trainer.state.fn == "fit", getattr(trainer, "datamodule", None)
         if fitting or "trained_lists" not in summary:
             summary.update(
@@ -205,8 +205,7 @@ class RunFolder(Callback):
             summary["train_seconds"] = round(self._elapsed(), 1)
             summary["epochs"] = trainer.current_epoch
         summary.setdefault("split_metrics", {}).update(figures)
-        with replacing(path) as stream:
-            stream.write((json.dumps(summary, indent=2) + "\n").encode())
+        write_json(path, summary)
 
     def _elapsed(self) -> float:
         return self.seconds + (0.0 if self._started is None else time.monotonic() - self._started)

@@ -138,8 +138,8 @@ def test_weights_are_known_again(ranker: CrossJEM, tiny_bert: str, tmp_path: Pat
         ({"positives": 1.5}, "positives"),
         ({"figures": {"auc": "good"}}, "figures"),
         ({"weights_sha256": 3}, "weights_sha256"),
-        (None, "expected an object"),
-        ("{", "not JSON"),
+        (None, "expected a JSON dict"),
+        ("{", "not valid JSON"),
     ],
 )
 def test_a_malformed_file_is_named(

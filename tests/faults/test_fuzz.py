@@ -19,21 +19,30 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from crossjem_pl.cli.lists import items_of
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.shards import record, write_shards
 from crossjem_pl.data.sources import ShardSource
 from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
 from crossjem_pl.data.trec import read_qrels, read_run, write_qrels, write_run
+from crossjem_pl.evaluation.runs import read_run_folder, read_texts_of
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export.write import export_ranker
-from crossjem_pl.rankers import BM25, DPR, CrossJEM, MonoBERT, QueryHead, Ranker, RankT5
+from crossjem_pl.inference.score import Job, score
+from crossjem_pl.lists import RankingList
+from crossjem_pl.prepare.clicklog import LogOptions, prepare_log
+from crossjem_pl.prepare.linkso import prepare_linkso
+from crossjem_pl.prepare.reranking import prepare_reranking
+from crossjem_pl.rankers import ANCE, BM25, DPR, Ahead, CrossJEM, MonoBERT, QueryHead, Ranker, RankT5
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from crossjem_pl.rankers.neural import NeuralRanker
 from crossjem_pl.rankers.threshold import StoredThreshold, read_threshold, write_threshold
 from crossjem_pl.text.token_store import TokenStore
 from crossjem_pl.training.run_folder import AtomicCheckpointIO
 from tests.conftest import example_lists
+from tests.rankers.public_models import write_pylate, write_stanford
 
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
 SECONDS = 10
@@ -182,6 +191,116 @@ def write_stored_threshold(folder: Path, _: Path) -> None:
     write_threshold(stored, folder)
 
 
+def write_classifier(folder: Path, tiny: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(tiny / "bert", num_labels=1)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny / "bert").save_pretrained(folder)
+
+
+def write_sentence_encoder(folder: Path, tiny: Path) -> None:
+    """What a bi-encoder's folder is to sentence-transformers alone."""
+    save_ranker(ANCE(str(tiny / "bert"), dimension=8, **LIMITS), folder)
+    config = json.loads((folder / "config.json").read_text())
+    del config["crossjem_pl"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def write_clicks(folder: Path, _: Path) -> None:
+    rows = [f"{one.query}\t{item}\t{int(i == 0)}\n" for one in LISTS for i, item in enumerate(one.items)]
+    (folder / "log.tsv").write_text("query\tkeyword\tclicked\n" + "".join(rows))
+
+
+def read_clicks(folder: Path) -> list[RankingList]:
+    prepare_log([folder / "log.tsv"], folder / "out", LogOptions(any_click=True, test_fraction=0))
+    return list(read_lists(folder / "out" / "train.parquet"))
+
+
+def write_linkso(folder: Path, _: Path) -> None:
+    pairs = [f"{q}\t{i}\t0.5\t{int(i == 12)}\n" for q in (1, 2, 3) for i in (11, 12, 13)]
+    texts = {
+        "qid2all": "".join(f"{i}\ttitle {i}\tbody\tanswer\n" for i in (1, 2, 3, 11, 12, 13)),
+        "cosidf": "qid1\tqid2\tscore\tlabel\n" + "".join(pairs),
+        "train_qid": "1\n2\n",
+        "test_qid": "3\n",
+    }
+    (folder / "java").mkdir()
+    for name, text in texts.items():
+        (folder / "java" / f"java_{name}.txt").write_text(text)
+
+
+def read_linkso(folder: Path) -> list[RankingList]:
+    list(prepare_linkso(folder, folder / "out", tags=("java",), dev_fraction=0.0))
+    return list(read_lists(folder / "out" / "train.parquet"))
+
+
+def write_beir(folder: Path, _: Path) -> None:
+    rows = {
+        "corpus.jsonl": [
+            {"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(LISTS[0].items)
+        ],
+        "queries.jsonl": [{"_id": f"q{i}", "text": one.query} for i, one in enumerate(LISTS)],
+    }
+    for name, table in rows.items():
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in table))
+    judged = "".join(f"q{i}\td{j}\t{int(i == j)}\n" for i in range(3) for j in range(3))
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+
+
+def read_beir(folder: Path) -> list[RankingList]:
+    list(prepare_reranking(folder, folder / "out", "beir"))
+    return list(read_lists(folder / "out" / "test.parquet"))
+
+
+def write_run_folder(folder: Path, _: Path) -> None:
+    write_run(RUN, folder / "test.trec")
+    write_qrels(GRADES, folder / "test.qrels")
+    write_lists(LISTS, folder / "test_lists.parquet")
+    (folder / "summary.json").write_text(
+        json.dumps({"ranker": "bm25", "parameters": 9, "train_seconds": 1.5})
+    )
+    (folder / "config.yaml").write_text("model: {loss: {class_path: a.B}}\ndata: {n_items: 4}\n")
+    (folder / "metrics.csv").write_text("step,train/loss,val/MRR@10\n0,1.5,\n5,1.25,0.5\n")
+
+
+def read_run_of_folder(folder: Path) -> Any:
+    run = read_run_folder(folder, "test")
+    curve = run.curve and (run.curve.loss, run.curve.metrics)
+    return run.scores, run.qrels, run.method, run.loss, str(curve), read_texts_of([run], run.scores)
+
+
+def job(folder: Path) -> Job:
+    """The lists and the model of all folders of scores beside `folder`, which is not damaged."""
+    return Job(str(folder.parent / "model"), folder.parent / "lists.jsonl", folder, lists_per_part=3)
+
+
+def write_scored(folder: Path, tiny: Path) -> None:
+    save_ranker(CrossJEM(str(tiny / "bert"), max_union_tokens=64, **LIMITS), folder.parent / "model")
+    write_lists(LISTS, folder.parent / "lists.jsonl")
+    list(score(job(folder)))
+
+
+def read_scored(folder: Path) -> Any:
+    """What there is after the command was given again: a part that is gone is scored again."""
+    list(score(job(folder)))
+    return read_scores(folder)
+
+
+def write_states(folder: Path, tiny: Path) -> None:
+    ranker = Ahead(str(tiny / "bert"), upper_layers=1, **LIMITS).eval()
+    folder.rmdir()
+    TokenStore.build(folder, items(), ranker.tokenizer, LIMITS["max_item_tokens"], ranker.store_states())
+
+
+def read_states(folder: Path) -> Any:
+    states = TokenStore.open(folder).states([name for name, _ in items()])
+    return [part.tolist() for part in states]
+
+
+def write_items(folder: Path, _: Path) -> None:
+    (folder / "items.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in items()))
+
+
 RUN = {one.query_id: {item: float(i) for i, item in enumerate(one.item_ids)} for one in LISTS}
 GRADES = {query: {item: int(score) for item, score in found.items()} for query, found in RUN.items()}
 KINDS: dict[str, Kind] = {
@@ -216,6 +335,23 @@ KINDS: dict[str, Kind] = {
         ],
         (".parquet",),
     ),
+    "public encoder": Kind(
+        lambda folder, tiny: shutil.copytree(tiny / "bert", folder, dirs_exist_ok=True),
+        lambda folder: scores(DPR(str(folder), **LIMITS)),
+    ),
+    "cross-encoder": Kind(write_classifier, lambda folder: scores(load_ranker(str(folder)))),
+    "sentence-transformer": Kind(write_sentence_encoder, lambda folder: scores(load_ranker(str(folder)))),
+    "pylate": Kind(lambda folder, _: write_pylate(folder), lambda folder: scores(load_ranker(str(folder)))),
+    "stanford": Kind(
+        lambda folder, _: write_stanford(folder), lambda folder: scores(load_ranker(str(folder)))
+    ),
+    "click log": Kind(write_clicks, read_clicks),
+    "linkso": Kind(write_linkso, read_linkso),
+    "beir": Kind(write_beir, read_beir),
+    "run folder": Kind(write_run_folder, read_run_of_folder),
+    "scored": Kind(write_scored, read_scored, (".parquet", ".json")),
+    "items": Kind(write_items, lambda folder: list(items_of(folder / "items.tsv"))),
+    "states": Kind(write_states, read_states, (".bin", ".json")),
     "tokens": Kind(write_store, read_store, (".bin", ".json")),
     "export": Kind(
         write_export,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossjem_pl.inference.export.runtimes import BACKENDS
 from crossjem_pl.inference.export.write import EXPORT_FILE, Description, read_description
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.rankers.base import RANKERS, Batch, Explanation, Ranker
 from crossjem_pl.rankers.encoders import built_from
 
@@ -119,7 +119,7 @@ def load_exported(
     kind = RANKERS.get(description.ranker)
     if kind is None:
         names = ", ".join(sorted(RANKERS))
-        raise ValueError(f"{folder}: unknown ranker {description.ranker!r}; there are {names}")
+        raise ValueError(f"{folder}: unknown ranker {shown(description.ranker)}; there are {names}")
     if not kind.can_be_exported():
         raise ValueError(f"{folder}: {description.ranker} is not a ranker that can be exported")
     with torch.device("meta"), built_from(folder / EXPORT_FILE):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging
 import tempfile
 import warnings
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 import crossjem_pl
 from crossjem_pl.data.simulator import simulate
-from crossjem_pl.files import replacing, replacing_folder
+from crossjem_pl.files import replacing_folder, write_json
 from crossjem_pl.hashing import file_sha256, weights_sha256
 from crossjem_pl.inference.export.runtimes import BACKENDS, extra
 from crossjem_pl.lists import shown
@@ -93,7 +92,9 @@ def read_description(folder: Path) -> Description:
     if found.format != FORMAT:
         raise ValueError(f"{path}, field 'format': {found.format} is unknown to this version; export again")
     if found.backend not in BACKENDS:
-        raise ValueError(f"{path}: there is no backend {found.backend!r}; there are {', '.join(BACKENDS)}")
+        raise ValueError(
+            f"{path}: there is no backend {shown(found.backend)}; there are {', '.join(BACKENDS)}"
+        )
     return found
 
 
@@ -145,7 +146,7 @@ def _write(ranker: Ranker, folder: Path, to: str, int8: bool, model: str) -> Des
             for one, training in modes.items():
                 one.training = training
         backend.write(graph, folder, int8)
-    _write_json(ranker.save_assets(str(folder)), folder / "config.json")
+    write_json(folder / "config.json", ranker.save_assets(str(folder)), allow_nan=False)
     packages = ("torch", "transformers", "onnxscript", *backend.packages)
     description = Description(
         backend=to,
@@ -158,7 +159,7 @@ def _write(ranker: Ranker, folder: Path, to: str, int8: bool, model: str) -> Des
         files={name.relative_to(folder).as_posix(): file_sha256(name) for name in _files(folder)},
         versions={"crossjem_pl": crossjem_pl.__version__, **{name: version(name) for name in packages}},
     )
-    _write_json(asdict(description), folder / EXPORT_FILE)
+    write_json(folder / EXPORT_FILE, asdict(description), allow_nan=False)
     return description
 
 
@@ -177,12 +178,6 @@ def _check_target(folder: Path) -> None:
             raise ValueError(
                 f"{folder} holds other files than an exported model ({name}); give another folder"
             )
-
-
-def _write_json(content: dict[str, Any], path: Path) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    with replacing(path) as file:
-        file.write(f"{text}\n".encode())
 
 
 class _Network(nn.Module):

@@ -13,11 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.public import Dense, load_projections, module_kinds, read_projections
 from crossjem_pl.rankers.dual.towers import DecoupledRanker, ProjectionSpec, TextOptions, build_projections
 from crossjem_pl.rankers.dual.vectors import TextRows, Vectors
 from crossjem_pl.rankers.encoders import (
+    architectures,
     encode_tokens,
     load_encoder,
     read_json,
@@ -123,7 +125,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
         written = read_json(folder / _PYLATE).get("model_type")
         pylate = written == "ColBERT" and [kind for kind, _ in module_kinds(folder)][:1] == ["Transformer"]
-        return _STANFORD in (config.get("architectures") or []) or pylate
+        return _STANFORD in architectures(config) or pylate
 
     @classmethod
     def from_public(cls, folder: Path) -> Self:
@@ -135,7 +137,7 @@ class ColBERT(DecoupledRanker, PublicFolders):
         Raises:
             ValueError: for a setting that is not read or weights that are not safetensors; names the file.
         """
-        stanford = _STANFORD in (read_json(folder / "config.json").get("architectures") or [])
+        stanford = _STANFORD in architectures(read_json(folder / "config.json"))
         encoder, layers = (folder, []) if stanford else _pylate_modules(folder)
         require_safetensors(encoder)
         linear: Tensor | None = None
@@ -186,7 +188,7 @@ def _marker(tokenizer: PreTrainedTokenizerBase, marker: str | None) -> tuple[int
     for token in (marker, marker.strip()):
         if token in vocabulary:
             return (vocabulary[token],)
-    raise ValueError(f"the marker {marker!r} is no token of the vocabulary")
+    raise ValueError(f"the marker {shown(marker)} is no token of the vocabulary")
 
 
 def _pylate_modules(folder: Path) -> tuple[Path, list[Dense]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.dual.towers import (
     ACTIVATIONS,
     DualRanker,
@@ -76,7 +76,7 @@ def read_projections(modules: list[tuple[str, Path]], activation: str = "tanh") 
             name = config.get("activation_function", activation).rsplit(".", 1)[-1].lower()
             if name not in ACTIVATIONS:
                 raise ValueError(
-                    f"{path / 'config.json'}, field 'activation_function': {name!r} is not known"
+                    f"{path / 'config.json'}, field 'activation_function': {shown(name)} is not known"
                 )
             spec: ProjectionSpec = {
                 "size": int(config["out_features"]),
@@ -139,7 +139,7 @@ def read_sentence_encoder(
     similarity = settings.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
         raise ValueError(
-            f"{path}, field 'similarity_fn_name': {similarity!r}; a dual ranker compares by cosine or dot"
+            f"{path}, field 'similarity_fn_name': {shown(similarity)}; a dual ranker compares by cosine or dot"
         )
     prompts = settings.get("prompts") or {}
     given = prompts.get(settings.get("default_prompt_name"), "")
@@ -158,7 +158,7 @@ def read_sentence_encoder(
         room = longest - added - prompt_length(tokenizer, prompt)
         if room < 1:
             raise ValueError(
-                f"{encoder}: rows of {longest} tokens leave no room behind the prompt {prompt!r}"
+                f"{encoder}: rows of {longest} tokens leave no room behind the prompt {shown(prompt)}"
             )
         arguments |= {f"{side}_prompt": prompt, f"max_{side}_tokens": room}
     return arguments, layers
@@ -179,6 +179,8 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
         What the weights' names begin with, which sentence-transformers wants to be gone; "" with nothing written if
         the pooling is not one of its own.
     """
+    from crossjem_pl.files import write_json  # what only ranks writes nothing
+
     tower = ranker.tower("items")
     if tower.pooling == "weighted":
         return ""
@@ -212,7 +214,7 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
         listed.append({"idx": i, "name": str(i), "path": path, "type": kind_path})
         (folder / path).mkdir(exist_ok=True)
         if config:
-            _write_json(folder / path / "config.json", config)
+            write_json(folder / path / "config.json", config)
         if state:
             from crossjem_pl.files import replacing_path  # what only ranks writes nothing
 
@@ -222,21 +224,14 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
         row_format.added + ranker.prompt_tokens(side) + ranker.text_limit(side)
         for side, row_format in ranker.formats.items()
     )
-    _write_json(folder / "modules.json", listed)
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+    write_json(folder / "modules.json", listed)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
     prompts = {"query": ranker.prompts["query"], "document": ranker.prompts["items"]}
     similarity = "cosine" if tower.normalize else "dot"
-    _write_json(
+    write_json(
         folder / "config_sentence_transformers.json", {"prompts": prompts, "similarity_fn_name": similarity}
     )
     return f"{tower_name}.encoder."
-
-
-def _write_json(path: Path, content: object) -> None:
-    from crossjem_pl.files import replacing  # what only ranks writes nothing
-
-    with replacing(path) as file:
-        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _pooling_mode(path: Path) -> str:

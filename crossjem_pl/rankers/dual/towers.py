@@ -326,7 +326,7 @@ class DecoupledRanker(NeuralRanker):
         encoded = tokenizer.encode([prompt + text for text in texts], self.text_limit(side) + length)
         bare = np.flatnonzero(encoded.tokens.lengths <= length)
         if len(bare):
-            raise ValueError(f"the text {texts[bare[0]]!r} has no tokens")
+            raise tokenizer.no_tokens(texts[bare[0]])
         return encoded
 
 

@@ -79,7 +79,8 @@ class RowFormat:
             return cls((tokenizer.cls_token_id,), tokenizer.sep_token_id, pad)
         if tokenizer.eos_token_id is not None:
             return cls((), tokenizer.eos_token_id, pad)
-        raise ValueError("the tokenizer has neither [CLS] and [SEP] nor an end-of-text token")
+        name = tokenizer.name_or_path
+        raise ValueError(f"the tokenizer of {name!r} has neither [CLS] and [SEP] nor an end-of-text token")
 
     @property
     def added(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
-from crossjem_pl.rankers.encoders import has_segments, load_encoder, require_safetensors
+from crossjem_pl.rankers.encoders import architectures, has_segments, load_encoder, require_safetensors
 from crossjem_pl.rankers.folder import PublicFolders, length_limit
 from crossjem_pl.rankers.neural import check_positions
 from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
@@ -73,8 +73,9 @@ class MonoBERT(PairRanker, PublicFolders):
     @classmethod
     def adopts(cls, folder: Path, config: dict[str, Any]) -> bool:
         """Sequence classifiers with one label: what sentence-transformers calls a CrossEncoder."""
-        named = (config.get("architectures") or [""])[0].endswith("ForSequenceClassification")
-        labels = config.get("num_labels", len(config.get("id2label", {0: "", 1: ""})))
+        named = any(name.endswith("ForSequenceClassification") for name in architectures(config))
+        names = config.get("id2label", {0: "", 1: ""})
+        labels = config.get("num_labels", len(names) if isinstance(names, dict) else None)
         return named and labels == 1
 
     @classmethod

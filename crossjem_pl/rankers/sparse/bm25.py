@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -140,11 +139,9 @@ class BM25(Ranker):
         return scores.masked_fill(~batch.item_mask, 0.0)
 
     def save_assets(self, folder: str) -> dict[str, Any]:
-        from crossjem_pl.files import replacing  # what only ranks writes nothing
+        from crossjem_pl.files import write_json  # what only ranks writes nothing
 
-        text = json.dumps(list(self._ids), ensure_ascii=False, indent=0)
-        with replacing(Path(folder) / _VOCABULARY) as file:
-            file.write(f"{text}\n".encode())
+        write_json(Path(folder) / _VOCABULARY, list(self._ids))
         return {}
 
     @classmethod
