@@ -165,7 +165,7 @@ def column_names(path: Path) -> list[str]:
     return list(row.columns)
 
 
-def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Row]:
+def read_rows(path: Path, columns: Collection[str] | None = None, *, empty: bool = False) -> Iterator[Row]:
     """The rows of a file, or of a folder of shards in sorted order, in bounded memory; a JSON array is read whole.
 
     CSV is quoted as spreadsheets do (RFC 4180); its delimiter is whichever of `,` `;` tab and `|` is most frequent in
@@ -175,18 +175,18 @@ def read_rows(path: Path, columns: Collection[str] | None = None) -> Iterator[Ro
         path: .jsonl, .ndjson or .json (lines or one array), .csv or .tsv with a header line, each also with .gz;
             .parquet or .arrow; or a folder of .parquet, .arrow, .jsonl or .jsonl.gz shards.
         columns: the Parquet columns to read (those that are absent are passed over); None reads all.
+        empty: whether there may be no rows.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: names the file and the line or row, for an ending that is not understood, a file without rows (a
             shard may have none if another has some), and anything malformed.
     """
-    empty = True
     for file in shard_files(path):
         for row in _read_file(file, columns):
-            empty = False
+            empty = True
             yield row
-    if empty:
+    if not empty:
         raise ValueError(f"{path}: the file has no rows")
 
 
@@ -217,6 +217,11 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
             written, names = (file.metadata.metadata or {}).get(COLUMNS_KEY.encode()), file.schema_arrow.names
             if written is not None and written != ",".join(names).encode():
                 raise ValueError(f"{path}: damaged: its columns ({listed(names)}) are not those written")
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            if sum(group.num_rows for group in groups) != file.metadata.num_rows:
+                raise ValueError(
+                    f"{path}: damaged: its row groups have not {file.metadata.num_rows:,} rows in all"
+                )
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: unreadable Parquet data ({' '.join(str(error).split())})") from None

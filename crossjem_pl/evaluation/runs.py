@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.rows import read_rows
 from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.files import read_lines, read_yaml
 from crossjem_pl.lists import shown
@@ -243,23 +244,15 @@ def read_learning_curve(folder: Path) -> LearningCurve | None:
 
 def _read_metrics(path: Path) -> pd.DataFrame:
     """The rows with a training loss or a validation metric: `step` and those columns."""
-    try:
-        frame = pd.read_csv(path)
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
-    except pd.errors.ParserError as error:
-        raise ValueError(f"{path}: not CSV: {error}") from error
-    if "step" not in frame.columns:
-        raise ValueError(f"{path} has no column 'step'")
-    wanted = [column for column in frame.columns if column == "train/loss" or column.startswith("val/")]
-    for column in ("step", *wanted):
-        numbers = pd.to_numeric(frame[column], errors="coerce")
-        odd = frame.index[numbers.isna() & frame[column].notna()]
-        if len(odd):
-            value = frame[column][odd[0]]
-            raise ValueError(f"{path}, line {odd[0] + 2}, column {column!r}: not a number: {shown(value)}")
-        frame[column] = numbers
-    return frame[["step", *wanted]].dropna(subset=["step"]).dropna(subset=wanted, how="all")
+    found: list[dict[str, float]] = []
+    columns: list[str] = []
+    for row in read_rows(path, empty=True) if path.stat().st_size else ():
+        if "step" not in row.columns:
+            raise ValueError(f"{path} has no column 'step'")
+        columns = [name for name in row.columns if name == "train/loss" or name.startswith("val/")]
+        values = {name: row.scalar(name) for name in ("step", *columns) if row.has(name)}
+        found += [values] if "step" in values and len(values) > 1 else []
+    return pd.DataFrame(found, columns=["step", *columns])
 
 
 def model_of(run: Path) -> str | None:

@@ -473,6 +473,13 @@ def check_config(folder: Path) -> None:
                 f"{path}, field {field!r}: {shown(value)} is not a whole number from 0 to {limit}, which is "
                 "what the weights have room for"
             )
+    for field, value in content.items():
+        if (
+            "dropout" in field
+            and value is not None
+            and not (isinstance(value, int | float) and 0 <= value <= 1)
+        ):
+            raise ValueError(f"{path}, field {field!r}: {shown(value)} is no probability")
 
 
 def _header(path: Path) -> tuple[int, int, bool]:

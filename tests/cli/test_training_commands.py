@@ -96,6 +96,15 @@ def test_a_run_folder_holds_everything(project: Path) -> None:
     assert summary["parameters"] > 1000
 
 
+def test_a_logger_writes_beside_metrics_csv(project: Path, tmp_path: Path) -> None:
+    logger = ["--trainer.logger", "TensorBoardLogger", "--trainer.logger.save_dir", str(tmp_path)]
+    options = ["--trainer.max_epochs", "1", "--trainer.default_root_dir", str(tmp_path)]
+    assert main(["fit", "-c", str(project / "config.yaml"), *options, *logger]) == 0
+    assert (tmp_path / "metrics.csv").is_file()
+    (events,) = tmp_path.rglob("events.out.tfevents.*")
+    assert b"train/loss" in events.read_bytes()
+
+
 def test_monitored_metrics_are_those_of_ir_measures(project: Path) -> None:
     run = project / "run"
     reported = evaluate_run(

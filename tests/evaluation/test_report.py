@@ -225,7 +225,7 @@ def test_bad_arguments_are_refused(folders: list[Path], options: dict[str, Any],
         (
             "metrics.csv",
             "step,train/loss\n0,1\n1,much\n",
-            "line 3, column 'train/loss': not a number: 'much'",
+            "line 3, field 'train/loss': expected a finite number, got 'much'",
         ),
     ],
 )
