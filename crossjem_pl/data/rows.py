@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossjem_pl.data.shards import COLUMNS_KEY, shard_files
-from crossjem_pl.files import RemotePath, ending, existing, read_lines
+from crossjem_pl.files import LONGEST_LINE, RemotePath, ending, existing, read_lines
 from crossjem_pl.lists import as_identifier, as_number, as_text, shown
 
 if TYPE_CHECKING:
@@ -355,9 +355,13 @@ def _read_columns(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
     def rows(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
         number = 0
         for batch in batches:
-            for values in batch.to_pylist():
-                number += 1
-                yield Row(path, "row", number, values, names)
+            size = batch.num_rows if batch.nbytes <= LONGEST_LINE else 1
+            for part in (batch.slice(start, size) for start in range(0, batch.num_rows, size)):
+                if part.nbytes > LONGEST_LINE:  # a small file can hold it
+                    raise ValueError(f"{path}, row {number + 1}: longer than {LONGEST_LINE >> 20} MiB")
+                for values in part.to_pylist():
+                    number += 1
+                    yield Row(path, "row", number, values, names)
 
     def chosen(names: list[str]) -> list[str]:
         return [name for name in names if columns is None or name in columns]

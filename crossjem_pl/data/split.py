@@ -12,6 +12,7 @@ from crossjem_pl.data.checks import normalise
 from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
 from crossjem_pl.data.rows import Row, parse_number, read_rows
 from crossjem_pl.data.trec import ReadCounts
+from crossjem_pl.files import remove_leftovers, scratch_folder
 from crossjem_pl.hashing import content_id, fraction
 from crossjem_pl.lists import counted
 
@@ -108,13 +109,19 @@ def split_lists(
     in_train = {item for key in queries if part[key] == "train" for item in relevant[key]}
     report = SplitReport()
     report.not_carried = counts.not_carried
-    for name, path in paths.items():
-        if name == "train" or shares[name]:
-            lists = read_lists(source, counts=ReadCounts(), **options)
-            report[name] = write_lists((one for one in lists if part[normalise(one.query)] == name), path)
-        if name != "train" and shares[name]:
-            leaking = {key for key in queries if part[key] == name and relevant[key] & in_train}
-            report[f"{name}: items in train"] = len(leaking)
+    remove_leftovers(out / "parts")
+    out.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(out / "parts") as folder:
+        for name in paths:
+            if name == "train" or shares[name]:
+                lists = read_lists(source, counts=ReadCounts(), **options)
+                chosen = (one for one in lists if part[normalise(one.query)] == name)
+                report[name] = write_lists(chosen, folder / f"{name}.parquet")
+            if name != "train" and shares[name]:
+                leaking = {key for key in queries if part[key] == name and relevant[key] & in_train}
+                report[f"{name}: items in train"] = len(leaking)
+        for written in folder.iterdir():  # all or, but for a kill within these lines, nothing
+            written.rename(out / written.name)
     return report
 
 

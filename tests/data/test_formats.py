@@ -20,6 +20,7 @@ import pytest
 
 from crossjem_pl import files
 from crossjem_pl.data import formats as formats_module
+from crossjem_pl.data import rows as rows_module
 from crossjem_pl.data import shards as shards_module
 from crossjem_pl.data.formats import LAYOUTS, detect_layout, read_lists, write_lists
 from crossjem_pl.data.rows import parse_number, read_rows
@@ -252,6 +253,16 @@ def test_values_of_any_size_make_short_messages(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b"0" * (1 << 20)))
     with pytest.raises(ValueError, match=r"bomb\.jsonl\.gz, line 1: longer than 0 MiB"):
         list(read_lists(tmp_path / "bomb.jsonl.gz"))
+
+
+def test_a_row_that_unpacks_to_more_than_a_line_may_have_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = {"query": ["q"] * 3, "item": ["a", "b", "c" * (1 << 17)]}
+    pq.write_table(pa.table(pairs), tmp_path / "bomb.parquet")
+    monkeypatch.setattr(rows_module, "LONGEST_LINE", 1 << 16)
+    with pytest.raises(ValueError, match=r"bomb\.parquet, row 3: longer than 0 MiB"):
+        list(read_rows(tmp_path / "bomb.parquet"))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz"])
