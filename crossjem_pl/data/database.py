@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,20 +43,12 @@ class Database:
         folder: where the temporary folder is made; None: where the system makes temporary files.
 
     Raises:
-        OSError: at the end of the block, naming the folder, if the tables could not be written or read.
+        OSError: at either end of the block, naming the folder, if the tables could not be written or read.
     """
 
     def __init__(self, tables: Mapping[str, str], folder: Path | None = None) -> None:
-        self._folder = Path(folder or tempfile.gettempdir())
-        self._scratch = scratch_folder(self._folder / "tables")
-        self._connection = duckdb.connect(self._scratch.__enter__() / "tables.duckdb")
-        self._connection.execute(f"SET memory_limit = '{MEMORY}'")
-        self._connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
-        self._connection.execute("SET preserve_insertion_order = false")
-        self._held: dict[str, list[tuple[Any, ...]]] = {}
-        for name, columns in tables.items():
-            self._connection.execute(f"CREATE TABLE {name} ({columns})")
-            self._held[name] = []
+        self._tables, self._folder = tables, Path(folder or tempfile.gettempdir())
+        self._held: dict[str, list[tuple[Any, ...]]] = {name: [] for name in tables}
 
     def add(self, table: str, *values: Any) -> None:
         """Adds a row."""
@@ -99,12 +91,27 @@ class Database:
         return None if found[0] is None else Summary(found[0], *map(float, found[1:]))
 
     def __enter__(self) -> Database:
+        with ExitStack() as stack:
+            stack.push(self._name_the_folder)
+            scratch = stack.enter_context(scratch_folder(self._folder / "tables"))
+            self._connection = duckdb.connect(scratch / "tables.duckdb")
+            stack.callback(self._close)
+            self._connection.execute(f"SET memory_limit = '{MEMORY}'")
+            self._connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
+            self._connection.execute("SET preserve_insertion_order = false")
+            for name, columns in self._tables.items():
+                self._connection.execute(f"CREATE TABLE {name} ({columns})")
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def _close(self) -> None:
         with suppress(duckdb.Error):  # what could not be written is not needed any more
             self._connection.close()
-        self._scratch.__exit__(None, None, None)
+
+    def _name_the_folder(self, _kind: object, error: object, _trace: object) -> None:
         if isinstance(error, duckdb.OperationalError):
             raise OSError(f"{self._folder}: {' '.join(str(error).split())}") from None
 

@@ -63,15 +63,16 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) 
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_full_disk_is_named(tmp_path: Path, size: int) -> None:
     def write() -> None:
-        with Database({"numbers": "x DOUBLE"}, tmp_path) as tables:
-            before = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-            try:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            with Database({"numbers": "x DOUBLE"}, tmp_path) as tables:
                 tables.execute("INSERT INTO numbers SELECT random() FROM range(200000)")
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     with pytest.raises(OSError, match=rf"^{tmp_path}: .*File too large"):
         write()
