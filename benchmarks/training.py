@@ -94,7 +94,11 @@ class Learner:
             model = build_ranker(name, encoder)
             self.criterion, self.collate = RankingProbabilityLoss(), model.collate
         self.module: nn.Module = model.train().to(device)
-        self.optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-5)
+        self.optimizer = torch.optim.AdamW(
+            [w for w in model.parameters() if w.requires_grad],
+            lr=1e-5,
+            fused=next(model.parameters()).device.type == "cpu" or None,
+        )
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
 
     def step(self, lists: Sequence[RankingList]) -> None:
