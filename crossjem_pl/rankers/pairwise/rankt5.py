@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PretrainedConfig
 
+from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
 from crossjem_pl.rankers.encoders import T5_FAMILIES, load_config, load_encoder, resolve
 from crossjem_pl.rankers.neural import linear_float32
@@ -68,7 +69,7 @@ class T5Ranker(PairRanker):
         self._start = 0 if start is None else start
         if type(self._start) is not int or not 0 <= self._start < model.config.vocab_size:
             raise ValueError(
-                f"{encoder}: config.json, field 'decoder_start_token_id': {start!r} is no token's id"
+                f"{encoder}: config.json, field 'decoder_start_token_id': {shown(start)} is no token's id"
             )
         self.encoder = model.encoder
         self.decoder: nn.Module | None = None
