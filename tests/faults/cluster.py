@@ -6,9 +6,9 @@
 All phases score the same simulated lists of 100 items with a random encoder of two layers, one thread a process:
 `local` without Ray, `ray-1` and `ray-2` with so many workers, `faults` with two while one gets SIGKILL,
 the node of the other is removed, and the driver gets SIGKILL and is started again. Each must write the same
-files, bit for bit, in which every list stands once. Printed for each: lists a second between the first part and the
-last (what starts is not counted), and the highest resident memory of the driver and of any worker. `--distinct` repeats
-so many simulated lists under other ids, which is faster.
+files, bit for bit, in which every list stands once. Printed for each: lists a second between every worker's first part
+and the last (what starts is not counted), and the highest resident memory of the driver and of any worker.
+`--distinct` repeats so many simulated lists under other ids, which is faster.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ class Run:
                 self.peaks[name] = max(self.peaks[name], *map(_peak, numbers), 0)
             time.sleep(0.2)
 
-    def end(self) -> dict[str, float]:
-        """Waits for the end, which has to be a good one."""
+    def end(self, workers: int = 1) -> dict[str, float]:
+        """Waits for the end, which has to be a good one; counts from when every worker has done its first part."""
         self.until(float("inf"))
         if self.process.wait():
             raise RuntimeError(f"{self.out.name} failed, see {self.out.parent / 'log.txt'}")
         times = sorted((path.stat().st_mtime, path) for path in self._parts())
-        lists = sum(len(set(_ids(path))) for _, path in times[1:])
+        lists = sum(len(set(_ids(path))) for _, path in times[workers:])
         return {
-            "lists/s": lists / (times[-1][0] - times[0][0]),
+            "lists/s": lists / (times[-1][0] - times[workers - 1][0]),
             **{f"{k} MiB": v for k, v in self.peaks.items()},
         }
 
@@ -167,7 +167,7 @@ def on_cluster(folder: Path, out: Path, part: int, parts: int, phase: str) -> di
             return Run(folder, out, part, "--on", "ray", "--address", cluster.address, "--workers", count)
 
         run = start()
-        return (disturb(run, start, cluster, node, parts) if phase == "faults" else run).end()
+        return (disturb(run, start, cluster, node, parts) if phase == "faults" else run).end(int(count))
     finally:
         cluster.shutdown()
 
