@@ -269,7 +269,7 @@ def _adamw(groups: list[dict[str, Any]], lr: float, weight_decay: float) -> Adam
     on_cpu = all(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
     optimizer = AdamW(groups, lr=lr, weight_decay=weight_decay, fused=on_cpu or None)
     if on_cpu:  # where no loss is scaled: Lightning need not refuse to clip gradients
-        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+        optimizer._step_supports_amp_scaling = False
     return optimizer
 
 
