@@ -115,7 +115,9 @@ class Work:
             minutes = _SMOKE_MINUTES if args.smoke else args.minutes
             return {name: max(1, round(60 * minutes / seconds)) for name, seconds in self.pace.items()}
         count = args.lists or len(runner.build(self.kept[0]).datamodule.lists("train"))
-        return dict.fromkeys([row.name for row in self.kept], math.ceil(count / self.batch_size))
+        return dict.fromkeys(
+            [row.name for row in self.kept if row.learns], math.ceil(count / self.batch_size)
+        )
 
     @cached_property
     def batch_size(self) -> int:
@@ -125,11 +127,12 @@ class Work:
     @cached_property
     def pace(self) -> dict[str, float]:
         """Seconds of an optimiser step of every row."""
-        return seconds_per_step(self.runner, self.kept, *((2, 1) if self.runner.args.smoke else ()))
+        learning = [row for row in self.kept if row.learns]
+        return seconds_per_step(self.runner, learning, *((2, 1) if self.runner.args.smoke else ()))
 
     def folders(self, targets: Targets = "scores") -> dict[str, list[Path]]:
         """Run folders of every row, one per seed; trains what is not there yet."""
-        if targets == "scores":
+        if any(row.learns and (row.targets or targets) == "scores" for row in self.kept):
             self.runner.teach()
         rows = {row.name: row for row in self.kept if row.learns or targets == "scores"}
         found: dict[str, list[Path]] = {}
@@ -137,7 +140,8 @@ class Work:
             if row.model_of is not None and row.model_of not in rows:
                 raise ValueError(f"{name!r} evaluates the model of {row.model_of!r}: ask for that row too")
             found[name] = []
-            for i, seed in enumerate(self.seeds):
+            several = self.runner.args.several
+            for i, seed in enumerate(self.seeds if several is None or name in several else self.seeds[:1]):
                 model = None if row.model_of is None else found[row.model_of][i] / "model"
                 found[name].append(self.runner.run(self._planned(row), seed, targets, model))
         return {name: found[name] for name in rows}
@@ -187,8 +191,7 @@ def accuracy_part(work: Work) -> tuple[list[str], Found]:
             found[row.name][PARAMETERS] = {"mean": float(count)}
     for name, steps in work.steps.items():
         found[name]["lists"] = {"mean": float(steps * work.batch_size)}
-        if part.budget == "minutes":
-            found[name]["minutes"] = {"mean": steps * work.pace[name] / 60}
+        found[name]["minutes"] = {"mean": steps * work.pace[name] / 60}
     for metric in metrics[:2]:
         for name, cell in differences(frames, part.baseline or "", metric).items():
             found[name][f"{metric} against {part.baseline} (p)"] = dict(cell)

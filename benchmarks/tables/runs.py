@@ -48,6 +48,12 @@ def add_run_options(options: argparse.ArgumentParser, runs: str) -> None:
     add("--teacher-encoder", help=f"default {TEACHER_ENCODER}, or --encoder if that is a local one")
     add("--scores", type=Path, help="teacher scores that are there already")
     add("--seeds", type=int, nargs="+", default=[0])
+    add(
+        "--several",
+        nargs="+",
+        metavar="SYSTEM",
+        help="only these rows take all the seeds, the others the first",
+    )
     add("--only", nargs="+", metavar="SYSTEM", help="only these rows")
     add("--encoder-options", nargs="+", default=[], metavar="KEY=VALUE")
     add("--runs", type=Path, default=Path(runs))

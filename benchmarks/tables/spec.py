@@ -101,16 +101,18 @@ def read_table(name: str) -> tuple[str, tuple[Part, ...]]:
     if name not in TABLES:
         raise ValueError(f"there is no table {name}; there are {', '.join(TABLES)}")
     content = _CONTENT["tables"][int(name) if name.isdigit() else name]
-    return content["title"], tuple(_part(values) for values in content["parts"])
+    systems = {**_CONTENT["rows"], **content.get("rows", {})}
+    return content["title"], tuple(_part(values, systems) for values in content["parts"])
 
 
-def _part(values: Mapping[str, Any]) -> Part:
-    columns, given = values["columns"], values["rows"]
+def _part(values: Mapping[str, Any], systems: Mapping[str, Any]) -> Part:
+    values = dict(values)
+    columns, given, targets = values["columns"], values["rows"], values.pop("targets", None)
     rows = []
     for name, figures in (given if isinstance(given, dict) else dict.fromkeys(given, ())).items():
         paper = {column: value for column, value in zip(columns, figures, strict=False) if value is not None}
-        described = {} if values["kind"] == "overlap" else _CONTENT["rows"][name]
-        rows.append(System(**_tuples({"name": name, "paper": paper, **described})))
+        described = {} if values["kind"] == "overlap" else systems[name]
+        rows.append(System(**_tuples({"name": name, "paper": paper, "targets": targets, **described})))
     return Part(**_tuples({**values, "rows": rows}))
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from transformers import PretrainedConfig
 
 from crossjem_pl.data.database import Database, Summary
 from crossjem_pl.lists import RankingList
@@ -60,7 +59,7 @@ def encoder_shape(name: str) -> EncoderShape:
         OSError: there is no such model.
         ValueError: the configuration is not that of a transformer encoder.
     """
-    config: PretrainedConfig = load_config(resolve(name))
+    config = load_config(resolve(name))
     width, layers = getattr(config, "hidden_size", None), getattr(config, "num_hidden_layers", None)
     inner = getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", None)
     if not (width and layers and inner):

@@ -1,18 +1,25 @@
 """BERT as the encoder of a ranker: the layers, weights' names and numbers of transformers' `BertModel`, no more.
 
-Importing transformers' model takes longer than ranking a list; what this one leaves out no ranker uses.
+Importing transformers takes longer than ranking a list: what is left out here no ranker uses, or it is imported when
+somebody asks for that.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
-__all__ = ["HIDDEN", "Bert", "attend"]
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+__all__ = ["HIDDEN", "Bert", "BertConfig", "JsonTokenizer", "attend"]
 
 HIDDEN = -3e4
 """What is added to the logit of a token that may not be seen; float16 has it too."""
@@ -47,6 +54,89 @@ def attend(
     return out.transpose(1, 2)
 
 
+class BertConfig:
+    """A BERT's configuration with the fields and defaults of transformers' class.
+
+    Args:
+        content: what a `config.json` holds.
+    """
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        **{"model_type": "bert", "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12},
+        **{"num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu", "type_vocab_size": 2},
+        **{"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512},
+        **{"initializer_range": 0.02, "layer_norm_eps": 1e-12, "pad_token_id": 0, "is_decoder": False},
+        **{"add_cross_attention": False, "chunk_size_feed_forward": 0},
+    }
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.__dict__.update(self.DEFAULTS | content)
+
+    @property
+    def whole(self) -> PretrainedConfig:
+        """The same as transformers has it."""
+        from transformers import BertConfig as Whole
+
+        return Whole.from_dict(dict(vars(self)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields."""
+        return self.whole.to_dict()
+
+
+class JsonTokenizer:
+    """A folder's tokenizer: what ranking asks it, and by way of `whole` all that transformers' class has.
+
+    Args:
+        folder: with a `tokenizer.json` that agrees with the rest, as transformers writes it.
+        config: what its `tokenizer_config.json` holds.
+        split_special_tokens: whether a special token that a text spells out is text.
+    """
+
+    CLASSES = ("BertTokenizer", "BertTokenizerFast", "TokenizersBackend", "PreTrainedTokenizerFast")
+    """Those of transformers that do no more than their `tokenizer.json` says."""
+    TOKENS = ("unk", "sep", "pad", "cls", "mask", "bos", "eos")
+    is_fast = True
+
+    def __init__(self, folder: Path, config: dict[str, Any], split_special_tokens: bool) -> None:
+        names = ("tokenizer.json", "tokenizer_config.json")
+        self._files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+        self.backend_tokenizer = Tokenizer.from_buffer(self._files[names[0]])
+        self.name_or_path, self.split_special_tokens = str(folder), split_special_tokens
+        self.all_special_ids: list[int] = []
+        for name in self.TOKENS:
+            token = config.get(f"{name}_token")
+            number = None if token is None else self.backend_tokenizer.token_to_id(token)
+            setattr(self, f"{name}_token_id", number)
+            self.all_special_ids += [] if number is None else [number]
+
+    def get_vocab(self) -> dict[str, int]:
+        """The id of every token."""
+        return self.backend_tokenizer.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def whole(self) -> PreTrainedTokenizerBase:
+        """The same as transformers has it."""
+        from transformers import AutoTokenizer
+
+        with TemporaryDirectory() as folder:
+            for name, content in self._files.items():
+                (Path(folder) / name).write_bytes(content)
+            out = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+        out.name_or_path = self.name_or_path
+        out.split_special_tokens = out.init_kwargs["split_special_tokens"] = self.split_special_tokens
+        return out
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """As transformers' class."""
+        return self.whole(*args, **keywords)
+
+
 class Encoding(NamedTuple):
     """What an encoder makes of texts: `last_hidden_state`, [rows, tokens, width]."""
 
@@ -57,12 +147,12 @@ class Bert(nn.Module):
     """BERT without a pooler; its embeddings are not initialised, see `init_weights`.
 
     Args:
-        config: a `BertConfig` for which `fits` is true.
+        config: this module's or transformers' `BertConfig`, for which `fits` is true.
     """
 
-    def __init__(self, config: PretrainedConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
-        self.config: Any = config
+        self.config = config
         self.embeddings = _Embeddings(self.config)
         self.encoder = nn.Module()
         self.encoder.layer = nn.ModuleList(_Layer(self.config) for _ in range(config.num_hidden_layers))
@@ -77,7 +167,7 @@ class Bert(nn.Module):
         return self
 
     @staticmethod
-    def fits(config: PretrainedConfig) -> bool:
+    def fits(config: Any) -> bool:
         """Whether a configuration describes an encoder such as this one."""
         return (
             config.model_type == "bert"

@@ -9,24 +9,19 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForTextEncoding,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedTokenizerBase,
-)
 
 from crossjem_pl.hashing import check_regular, file_sha256
 from crossjem_pl.lists import shown
-from crossjem_pl.rankers.bert import Bert
+from crossjem_pl.rankers.bert import Bert, BertConfig, JsonTokenizer
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 __all__ = [
     "PACKAGED",
@@ -140,10 +135,14 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
         for file in (path, path.with_name("tokenizer_config.json")):
             read_json(file)
         check_config(folder)  # transformers reads it for the class of the tokenizer
+        split = not (trained and _keeps_special_tokens(folder))
         with built_from(path) if folder.is_dir() else nullcontext():
-            tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True, **SAFE)
-    tokenizer.split_special_tokens = not (trained and _keeps_special_tokens(folder))
-    tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
+            tokenizer: Any = _json_tokenizer(folder, split)
+            if tokenizer is None:
+                from transformers import AutoTokenizer
+
+                tokenizer = AutoTokenizer.from_pretrained(resolve(name), use_fast=True, **SAFE)
+                tokenizer.split_special_tokens = tokenizer.init_kwargs["split_special_tokens"] = split
     if cls_and_sep and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
         raise ValueError(f"the tokenizer of {name!r} has no [CLS] or [SEP] token; a ranker needs both")
     model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
@@ -157,6 +156,21 @@ def load_tokenizer(name: str, cls_and_sep: bool = True, trained: bool = True) ->
             f"{path}: the token {shown(token)} has the id {last}, and config.json a vocab_size of {known}"
         )
     return tokenizer
+
+
+def _json_tokenizer(folder: Path, split_special_tokens: bool) -> JsonTokenizer | None:
+    """The tokenizer of a folder that this package wrote or brings along, if it needs no transformers."""
+    config = read_json(folder / "tokenizer_config.json")
+    ours = folder in _verified or "crossjem_pl" in read_json(folder / "config.json")
+    named = [config.get(f"{name}_token") for name in JsonTokenizer.TOKENS]
+    if (
+        not (ours and config.get("tokenizer_class") in JsonTokenizer.CLASSES)
+        or config.get("extra_special_tokens")
+        or not all(isinstance(token, str | None) for token in named)
+        or not (folder / "tokenizer.json").exists()
+    ):
+        return None
+    return JsonTokenizer(folder, config, split_special_tokens)
 
 
 def _keeps_special_tokens(folder: Path) -> bool:
@@ -189,8 +203,10 @@ def load_encoder(
     unknown = sorted(options.keys() - EncoderOptions.__annotations__.keys())
     if unknown:
         raise ValueError(f"unknown argument {unknown[0]!r} of a ranker")
+    attention = options.get("attn_implementation")
+    own = auto_class is None and attention in (None, "eager", "sdpa")
     with _missing_model(name):
-        config = load_config(resolve(name))
+        config: Any = load_config(resolve(name), whole=not own)
     layers = options.get("layers")
     if layers is not None:
         if not 1 <= layers <= config.num_hidden_layers:
@@ -200,19 +216,20 @@ def load_encoder(
             config.layer_types = config.layer_types[:layers]
     for field, value in config_overrides.items():
         setattr(config, field, value)
-    attention = options.get("attn_implementation")
-    own = auto_class is None and attention in (None, "eager", "sdpa") and Bert.fits(config)
-    if auto_class is None:
-        auto_class = AutoModelForTextEncoding if config.model_type in T5_FAMILIES else AutoModel
-    keywords: dict[str, Any] = {"attn_implementation": attention} if attention else {}
-    if own:
+    if own and Bert.fits(config):
         config.dtype = torch.float32  # as transformers notes it, for those who read the saved folder
         random = options.get("random_init")
         model: Any = Bert(config).init_weights() if random else _bert_with_weights(name, config)
-    elif options.get("random_init"):
-        model = auto_class.from_config(config, dtype=torch.float32, **keywords)
     else:
-        model = _with_weights(name, config, auto_class, keywords)
+        from transformers import AutoModel, AutoModelForTextEncoding
+
+        keywords: dict[str, Any] = {"attn_implementation": attention} if attention else {}
+        if auto_class is None:
+            auto_class = AutoModelForTextEncoding if config.model_type in T5_FAMILIES else AutoModel
+        if options.get("random_init"):
+            model = auto_class.from_config(config, dtype=torch.float32, **keywords)
+        else:
+            model = _with_weights(name, config, auto_class, keywords)
     dropout = options.get("dropout")
     if dropout is not None:
         if not 0.0 <= dropout < 1.0:
@@ -227,7 +244,7 @@ def load_encoder(
     return model.train()  # transformers hands out models in eval mode
 
 
-def _bert_with_weights(name: str, config: PretrainedConfig) -> Bert:
+def _bert_with_weights(name: str, config: Any) -> Bert:
     """A `Bert` with its pretrained weights: read here from a folder with today's names, else by transformers."""
     weights = Path(resolve(name)) / _WEIGHTS
     with torch.device("meta"):
@@ -236,7 +253,10 @@ def _bert_with_weights(name: str, config: PretrainedConfig) -> Bert:
         with built_from(weights):
             if not _load_encoder_part(model, weights):
                 return model
-    state = _with_weights(name, config, AutoModel, {}).state_dict()
+    from transformers import AutoModel
+
+    whole = config.whole if isinstance(config, BertConfig) else config
+    state = _with_weights(name, whole, AutoModel, {}).state_dict()
     model.load_state_dict({key: state[key] for key in model.state_dict()}, assign=True)
     return model
 
@@ -428,19 +448,31 @@ def architectures(config: dict[str, Any]) -> list[str]:
     return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
-def load_config(name: str) -> PretrainedConfig:
-    """The Hugging Face configuration of a hub repository or a folder, whose files are checked first."""
+def load_config(name: str, whole: bool = False) -> Any:
+    """The Hugging Face configuration of a hub repository or a folder, whose files are checked first.
+
+    That of a folder whose encoder can be a `Bert` is a `BertConfig`, unless `whole` asks for transformers' own.
+    """
     folder = Path(name)
+    path = folder / "config.json"
     if not folder.is_dir():
+        from transformers import AutoConfig
+
         return AutoConfig.from_pretrained(name, **SAFE)
     check_config(folder)
-    path = folder / "config.json"
+    content = read_json(path)
+    config: Any = BertConfig(content)
     with built_from(path):
-        config = AutoConfig.from_pretrained(folder, **SAFE)
-        usual = type(config)().to_dict()
+        if not whole and content.get("model_type") == "bert" and Bert.fits(config):
+            usual = BertConfig.DEFAULTS
+        else:
+            from transformers import AutoConfig
+
+            config = AutoConfig.from_pretrained(folder, **SAFE)
+            usual = type(config)().to_dict()
     config.chunk_size_feed_forward = 0  # saves memory on long texts; changes no result
     numbers: dict[type, Any] = {bool: bool, int: int, float: (int, float)}
-    for field, value in read_json(path).items():
+    for field, value in content.items():
         kind = type(usual.get(field))
         if value is None or kind not in numbers:
             continue

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, load_tokenizer
 from crossjem_pl.text import Encoded, ItemStates, Ragged, ShortTextTokenizer, TokenizedList
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = ["NeuralRanker", "RankerOptions", "Side", "check_positions", "linear_float32"]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ints", "Ragged"]
+__all__ = ["Ints", "Ragged", "side_by_side"]
 
 Ints = NDArray[np.int64]
 
@@ -86,3 +86,21 @@ class Ragged:
         out = np.full((len(self.lengths), int(self.lengths.max(initial=0))), fill, dtype=np.int64)
         out[self.row_of, self.position_of] = self.values
         return out
+
+
+def side_by_side(*pieces: Ragged | Sequence[int]) -> Ragged:
+    """Row i = the pieces' rows i, one after the other; a plain sequence of ids is the same in every row."""
+    rows = next(len(piece.lengths) for piece in pieces if isinstance(piece, Ragged))
+    ragged = [
+        piece
+        if isinstance(piece, Ragged)
+        else Ragged(np.tile(np.asarray(piece, dtype=np.int64), rows), np.full(rows, len(piece)))
+        for piece in pieces
+    ]
+    lengths = np.sum([piece.lengths for piece in ragged], axis=0)
+    values = np.empty(int(lengths.sum()), dtype=np.int64)
+    start = np.cumsum(lengths) - lengths
+    for piece in ragged:
+        values[start[piece.row_of] + piece.position_of] = piece.values
+        start = start + piece.lengths
+    return Ragged(values, lengths)

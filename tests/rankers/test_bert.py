@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
 
+from crossjem_pl.rankers import CrossJEM, bert
 from crossjem_pl.rankers.bert import Bert
-from crossjem_pl.rankers.encoders import load_encoder
+from crossjem_pl.rankers.encoders import PACKAGED, load_config, load_encoder, load_tokenizer, resolve
+from crossjem_pl.rankers.folder import save_ranker
+from crossjem_pl.text import ShortTextTokenizer
 
 IDS = torch.tensor([[2, 7, 9, 3, 0], [2, 5, 11, 8, 3]])
+LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_union_tokens": 64}
 PADDING = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
 INPUTS: list[dict[str, torch.Tensor]] = [
     {},
@@ -86,3 +90,39 @@ def test_other_configurations_stay_with_transformers(tiny_bert: str) -> None:
     assert isinstance(load_encoder(tiny_bert, {"attn_implementation": "flex_attention"}), BertModel)
     for change in ({"hidden_act": "relu"}, {"is_decoder": True}, {"add_cross_attention": True}):
         assert not Bert.fits(BertConfig(**change))
+
+
+@pytest.mark.parametrize("name", [PACKAGED, "ours"])
+def test_configuration_and_tokenizer_are_those_of_transformers(
+    tiny_bert: str, name: str, tmp_path: Path
+) -> None:
+    folder = Path(resolve(PACKAGED)) if name == PACKAGED else tmp_path / "ours"
+    if name == "ours":
+        save_ranker(CrossJEM(tiny_bert, **LIMITS), folder)
+    config, whole = load_config(str(folder)), AutoConfig.from_pretrained(folder)
+    assert isinstance(config, bert.BertConfig)
+    assert {**config.to_dict(), "_name_or_path": ""} == {**whole.to_dict(), "_name_or_path": ""}
+    assert all(getattr(config, field) == getattr(whole, field) for field in bert.BertConfig.DEFAULTS)
+    ours, theirs = load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder)
+    assert isinstance(ours, bert.JsonTokenizer)
+    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+    assert sorted(ours.all_special_ids) == sorted(theirs.all_special_ids)
+    assert ours.get_vocab() == theirs.get_vocab()
+    for field in ("cls", "sep", "pad", "unk", "bos", "eos"):
+        assert getattr(ours, f"{field}_token_id") == getattr(theirs, f"{field}_token_id")
+    texts = ["Hotels near Paris, 75001", "naïve Ünïcode 東京 [SEP]", "a" * 300]
+    theirs.split_special_tokens = True
+    expected = [ShortTextTokenizer(theirs).ids([text])[0].tolist() for text in texts]
+    assert [row.tolist() for row in ShortTextTokenizer(ours).ids(texts)] == expected
+    assert ours("a b", "c").input_ids == theirs("a b", "c").input_ids  # transformers' class behind it
+    for saved, tokenizer in (("a", ours), ("b", theirs)):
+        tokenizer.init_kwargs["split_special_tokens"] = True
+        tokenizer.save_pretrained(tmp_path / saved)
+    assert (tmp_path / "a/tokenizer.json").read_bytes() == (tmp_path / "b/tokenizer.json").read_bytes()
+
+
+def test_a_tokenizer_is_whole_when_its_folder_is_gone(tiny_bert: str, tmp_path: Path) -> None:
+    save_ranker(CrossJEM(tiny_bert, **LIMITS), tmp_path / "model")
+    tokenizer = load_tokenizer(str(tmp_path / "model"))
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    assert tokenizer.tokenize("red shoes") == AutoTokenizer.from_pretrained(tiny_bert).tokenize("red shoes")

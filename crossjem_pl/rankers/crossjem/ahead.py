@@ -30,9 +30,8 @@ from crossjem_pl.rankers.crossjem.heads import (
 from crossjem_pl.rankers.encoders import encode_tokens, load_encoder, resolve
 from crossjem_pl.rankers.folder import length_limit
 from crossjem_pl.rankers.neural import RankerOptions, check_positions
-from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import ItemStates, Ragged, StateRows, TokenizedList, distinct_rows
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["Ahead"]
 
@@ -118,11 +117,13 @@ class Ahead(HeadRanker):
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         mask, hf = item_mask(lists), self.tokenizer.hf
         queries, items = self.encode_queries(lists), self.encode_items(lists)
-        query_rows = joined([hf.cls_token_id], queries.tokens, [hf.sep_token_id])
+        query_rows = side_by_side([hf.cls_token_id], queries.tokens, [hf.sep_token_id])
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
         # equal items of a list are scored once, and so tie
-        first, member = distinct_rows(joined(Ragged(list_of_item, np.ones_like(list_of_item)), items.tokens))
-        rows = joined([hf.cls_token_id], items.tokens.take(first), [hf.sep_token_id])
+        first, member = distinct_rows(
+            side_by_side(Ragged(list_of_item, np.ones_like(list_of_item)), items.tokens)
+        )
+        rows = side_by_side([hf.cls_token_id], items.tokens.take(first), [hf.sep_token_id])
         counts = np.bincount(list_of_item[first])
         begin = np.cumsum(counts) - counts
         tokens = np.cumsum(np.add.reduceat(rows.lengths, begin))
@@ -180,7 +181,7 @@ class Ahead(HeadRanker):
         Args:
             tokens: token ids of the items, at most `max_item_tokens` each.
         """
-        rows = joined([self.tokenizer.hf.cls_token_id], tokens, [self.tokenizer.hf.sep_token_id])
+        rows = side_by_side([self.tokenizer.hf.cls_token_id], tokens, [self.tokenizer.hf.sep_token_id])
         one = np.zeros(len(rows.lengths), dtype=np.int64)
         groups, own = group_items(rows, one, 1, np.arange(len(rows.values)), 1)
         inside, device = groups["group_item"] >= 0, next(self.parameters()).device

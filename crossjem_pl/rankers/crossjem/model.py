@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import (
@@ -47,6 +46,9 @@ from crossjem_pl.rankers.encoders import (
 from crossjem_pl.rankers.neural import check_positions
 from crossjem_pl.text import PassOrder, Ragged, leading_items
 from crossjem_pl.text.ragged import Ints
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = ["FORMS", "CrossJEM", "Form"]
 

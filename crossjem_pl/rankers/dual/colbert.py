@@ -6,12 +6,11 @@ import string
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import init_arguments, register
@@ -28,6 +27,9 @@ from crossjem_pl.rankers.encoders import (
 )
 from crossjem_pl.rankers.folder import PublicFolders
 from crossjem_pl.rankers.neural import Side
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["ColBERT", "max_sim"]
 

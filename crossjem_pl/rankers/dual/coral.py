@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 import torch
 from torch import nn
 
+from crossjem_pl.files import write_json
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.dual.towers import DualRanker, Pooling, ProjectionSpec, TextOptions, TextTower
 from crossjem_pl.rankers.dual.vectors import RowFormat
@@ -119,7 +120,7 @@ class CoRALRanker(DualRanker):
     def save_assets(self, folder: str) -> dict[str, Any]:
         below = Path(folder) / _QUERY_FOLDER
         self.tokenizers["query"].hf.save_pretrained(below)
-        self.query_tower.encoder.config.save_pretrained(below)
+        write_json(below / "config.json", self.query_tower.encoder.config.to_dict())
         return super().save_assets(folder)
 
     @classmethod

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from crossjem_pl.hashing import text_keys
 from crossjem_pl.lists import RankingList
@@ -23,6 +22,9 @@ from crossjem_pl.rankers.encoders import EncoderOptions, encode_tokens, load_enc
 from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions, Side, check_positions
 from crossjem_pl.text import Encoded, ShortTextTokenizer
 from crossjem_pl.text.ragged import Ints
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = [
     "ACTIVATIONS",

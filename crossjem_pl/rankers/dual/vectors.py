@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from crossjem_pl.rankers.base import TensorRecord, tensors
 from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["ItemVectors", "RowFormat", "TextRows", "Vectors", "text_rows"]
 

@@ -14,9 +14,9 @@ from crossjem_pl.rankers.base import check_choice, init_arguments, register
 from crossjem_pl.rankers.encoders import architectures, has_segments, load_encoder, require_safetensors
 from crossjem_pl.rankers.folder import PublicFolders, length_limit
 from crossjem_pl.rankers.neural import check_positions
-from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
+from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker
 from crossjem_pl.text import Ragged
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["ItemOrder", "MonoBERT"]
 
@@ -106,7 +106,7 @@ class MonoBERT(PairRanker, PublicFolders):
         if self.item_order == "alphabetical":
             items = items.sorted_by(self._alphabetical_ranks)
         cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
-        return joined([cls], queries, [sep] * self._middle, items, [sep])
+        return side_by_side([cls], queries, [sep] * self._middle, items, [sep])
 
     def more_inputs(self, rows: Ragged, queries: Ragged) -> dict[str, Ints]:
         if not self._segments:

@@ -17,9 +17,8 @@ from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
 from crossjem_pl.rankers.bert import HIDDEN, attend
 from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
 from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
-from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import Ragged, distinct_rows
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["PACKED_AXES", "PackedEncoder", "PackedRanker", "attention_plan"]
 
@@ -56,12 +55,12 @@ class PackedRanker(NeuralRanker):
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         cls, sep = self.tokenizer.hf.cls_token_id, self.tokenizer.hf.sep_token_id
-        query_rows, item_rows = joined([cls], queries.tokens, [sep]), joined(items.tokens, [sep])
+        query_rows, item_rows = side_by_side([cls], queries.tokens, [sep]), side_by_side(items.tokens, [sep])
         counts = np.array([len(one) for one in lists])
         member = np.arange(len(item_rows.lengths))
         if self.independent:  # equal items are scored once, and so tie
             list_of_item = np.repeat(np.arange(len(lists)), counts)
-            keys = joined(Ragged(list_of_item, np.ones_like(list_of_item)), item_rows)
+            keys = side_by_side(Ragged(list_of_item, np.ones_like(list_of_item)), item_rows)
             first, member = distinct_rows(keys)
             item_rows, counts = item_rows.take(first), np.bincount(list_of_item[first])
         begin = np.cumsum(counts) - counts

@@ -12,9 +12,9 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
 from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
 from crossjem_pl.text import Ragged, distinct_rows
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.text.ragged import Ints, side_by_side
 
-__all__ = ["PairOptions", "PairRanker", "joined"]
+__all__ = ["PairOptions", "PairRanker"]
 
 
 class PairOptions(RankerOptions, total=False):
@@ -51,7 +51,7 @@ class PairRanker(NeuralRanker):
         pairs = self.pair_rows(query_rows, items.tokens)
         # equal pairs are scored once, and so tie; the length tells where the query ends
         first, member = distinct_rows(
-            joined(Ragged(query_rows.lengths, np.ones_like(query_rows.lengths)), pairs)
+            side_by_side(Ragged(query_rows.lengths, np.ones_like(query_rows.lengths)), pairs)
         )
         by_length = np.argsort(pairs.lengths[first], kind="stable")
         order = first[by_length]
@@ -68,21 +68,3 @@ class PairRanker(NeuralRanker):
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(("input_ids", "attention_mask"), ("pairs", "pair_tokens"))
-
-
-def joined(*pieces: Ragged | Sequence[int]) -> Ragged:
-    """Row i = the pieces' rows i, one after the other; a plain sequence of ids is the same in every row."""
-    rows = next(len(piece.lengths) for piece in pieces if isinstance(piece, Ragged))
-    ragged = [
-        piece
-        if isinstance(piece, Ragged)
-        else Ragged(np.tile(np.asarray(piece, dtype=np.int64), rows), np.full(rows, len(piece)))
-        for piece in pieces
-    ]
-    lengths = np.sum([piece.lengths for piece in ragged], axis=0)
-    values = np.empty(int(lengths.sum()), dtype=np.int64)
-    start = np.cumsum(lengths) - lengths
-    for piece in ragged:
-        values[start[piece.row_of] + piece.position_of] = piece.values
-        start = start + piece.lengths
-    return Ragged(values, lengths)

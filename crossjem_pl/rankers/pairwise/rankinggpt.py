@@ -15,9 +15,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.encoders import load_config, load_encoder, resolve
 from crossjem_pl.rankers.neural import Side, check_positions
-from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
+from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker
 from crossjem_pl.text import Encoded, Ragged
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["RankingGPT"]
 
@@ -97,7 +97,7 @@ class RankingGPT(PairRanker):
         return encoded
 
     def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:
-        return joined(self._before_item, items, self._before_query, queries)
+        return side_by_side(self._before_item, items, self._before_query, queries)
 
     def more_inputs(self, rows: Ragged, queries: Ragged) -> dict[str, Ints]:
         """`predicting` int64 [places], from where query tokens are predicted, and the token after each of them, int64

@@ -13,8 +13,9 @@ from crossjem_pl.lists import shown
 from crossjem_pl.rankers.base import check_choice, init_arguments, register
 from crossjem_pl.rankers.encoders import T5_FAMILIES, load_config, load_encoder, resolve
 from crossjem_pl.rankers.neural import linear_float32
-from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker, joined
+from crossjem_pl.rankers.pairwise.pairs import PairOptions, PairRanker
 from crossjem_pl.text import Ragged
+from crossjem_pl.text.ragged import side_by_side
 
 __all__ = ["RankT5", "RankT5Variant", "T5Ranker"]
 
@@ -96,7 +97,7 @@ class T5Ranker(PairRanker):
 
     def pair_rows(self, queries: Ragged, items: Ragged) -> Ragged:
         before_query, before_item, end = self._prompt
-        return joined(before_query, queries, before_item, items, end)
+        return side_by_side(before_query, queries, before_item, items, end)
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The encoder's states, [pairs, tokens, width]."""

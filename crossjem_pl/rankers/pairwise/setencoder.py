@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from crossjem_pl.rankers.base import init_arguments, register
 from crossjem_pl.rankers.neural import RankerOptions, check_positions, linear_float32
 from crossjem_pl.rankers.pairwise.packed import PACKED_AXES, PackedRanker, attention_plan
-from crossjem_pl.rankers.pairwise.pairs import joined
 from crossjem_pl.text import Ragged
-from crossjem_pl.text.ragged import Ints
+from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["SetEncoder"]
 
@@ -53,7 +52,7 @@ class SetEncoder(PackedRanker):
 
     def run_inputs(self, queries: Ragged, items: Ragged, counts: Ints) -> dict[str, Ints]:
         list_of_item = np.repeat(np.arange(len(counts)), counts)
-        pairs = joined(queries.take(list_of_item), items)
+        pairs = side_by_side(queries.take(list_of_item), items)
         in_item = pairs.position_of >= queries.lengths[list_of_item][pairs.row_of]
         # keys are copied into every row, and a row's own tokens are compared with each other: this balances both
         row_tokens = max(32, 8 * isqrt(int(counts.max())))
