@@ -32,6 +32,7 @@ from crossjem_pl.inference.timing import milliseconds
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import RankingProbabilityLoss
 from crossjem_pl.rankers.encoders import resolve
+from crossjem_pl.training.module import adamw
 
 SYSTEMS = ("crossjem", "crossjem-best", "monobert", SENTENCE_TRANSFORMERS)
 BASELINES = ("monobert", SENTENCE_TRANSFORMERS)
@@ -94,11 +95,8 @@ class Learner:
             model = build_ranker(name, encoder)
             self.criterion, self.collate = RankingProbabilityLoss(), model.collate
         self.module: nn.Module = model.train().to(device)
-        self.optimizer = torch.optim.AdamW(
-            [w for w in model.parameters() if w.requires_grad],
-            lr=1e-5,
-            fused=next(model.parameters()).device.type == "cpu" or None,
-        )
+        weights = [w for w in model.parameters() if w.requires_grad]
+        self.optimizer = adamw([{"params": weights}], lr=1e-5, weight_decay=0.01)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
 
     def step(self, lists: Sequence[RankingList]) -> None:

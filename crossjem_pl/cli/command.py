@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["add_arguments", "make_table", "new_console", "passes_on", "standard_input", "write_json"]
+__all__ = ["add_arguments", "make_table", "new_console", "passes_on", "standard_input"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,11 +135,3 @@ def standard_input(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
         path = Path(folder) / f"stdin.{kind}"
         path.write_bytes(content)
         yield {**arguments, **dict.fromkeys(given, type(arguments[given[0]])(path))}
-
-
-def write_json(content: object, path: Path) -> None:
-    """Writes JSON to a file, whose folder is made, and says so."""
-    from crossjem_pl import files
-
-    files.write_json(path, content)
-    print(f"wrote {path}")

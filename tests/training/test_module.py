@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning import Trainer
+from lightning import Callback, Trainer
 
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
@@ -62,6 +62,21 @@ def test_the_rate_rises_and_falls_to_zero(tiny_bert: str, tmp_path: Path) -> Non
     trainer = fit(module, tmp_path)
     factor = trainer.lr_scheduler_configs[0].scheduler.lr_lambdas[0]  # type: ignore[union-attr]
     assert [factor(step) for step in range(5)] == [0.5, 1.0, 1.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_gradients_are_clipped(tiny_bert: str, tmp_path: Path, precision: str) -> None:
+    norms: list[float] = []
+
+    class Watch(Callback):
+        def on_before_zero_grad(self, _: Trainer, module: Any, __: Any) -> None:
+            found = [p.grad.norm() for p in module.parameters() if p.grad is not None]
+            norms.extend([torch.stack(found).norm().item()] if found else [])
+
+    module = RankingModule(CrossJEM(tiny_bert, max_union_tokens=128, **LIMITS), RankingProbabilityLoss())
+    fit(module, tmp_path, gradient_clip_val=1e-3, precision=precision, callbacks=[Watch()])
+    assert norms
+    assert norms == pytest.approx([1e-3] * len(norms), rel=0.05)
 
 
 def test_missing_targets_are_named(tiny_bert: str, tmp_path: Path) -> None:
