@@ -3,8 +3,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,10 @@ from crossjem_pl.inference import RankedItem, Reranker
 from crossjem_pl.inference.reranker import Activation
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead
-from tests.conftest import example_lists, root
+from tests.conftest import example_lists
 from tests.rankers.literal import classifier, random_lists, sharpened
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6}
-MOST_FILES = 23
-"""Modules of this package that ranking with CROSS-JEM may import."""
 ITEMS = ["blue boots", "red shoes", "a cheap flight to paris", "shoe store", "dog food"]
 
 
@@ -76,15 +72,6 @@ def test_rank_batch_equals_rank(reranker: Reranker, batch_size: int) -> None:
     top = batched.rank_batch([one.query for one in lists], [one.items for one in lists], top_k=4)
     assert top == [found[:4] for found in together]
     assert batched.rank_batch([], []) == batched.score([]) == []
-
-
-def test_a_long_list_is_scored_in_passes(tiny_bert: str) -> None:
-    ranker = sharpened(CrossJEM(tiny_bert, max_items_per_pass=100, max_union_tokens=64, **LIMITS))
-    items = [text for one in random_lists(150, seed=7) for text in one.items][:700]
-    ranked = Reranker(ranker, "cpu").rank("red shoes", items)
-    assert sorted(item.index for item in ranked) == list(range(700))
-    scores = by_hand(Reranker(ranker, "cpu"), "red shoes", items)
-    assert [item.score for item in ranked] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["bm25", "monobert"])
@@ -190,25 +177,6 @@ def test_a_saved_reranker_ranks_the_same(reranker: Reranker, tmp_path: Path) -> 
         found = again.rank("red shoes", ITEMS)
         assert [item.index for item in found] == [item.index for item in expected]
         assert [item.score for item in found] == pytest.approx([item.score for item in expected], abs=1e-5)
-
-
-def test_ranking_imports_few_files_and_no_heavy_packages(reranker: Reranker, tmp_path: Path) -> None:
-    """pandas, pyarrow and others are imported by what needs them; so are other rankers than the folder's."""
-    reranker.save_pretrained(tmp_path)
-    code = f"""
-import sys
-import crossjem_pl.inference
-
-heavy = {{"pandas", "scipy", "sympy", "matplotlib", "ir_datasets", "pyarrow", "lightning", "torchmetrics", "rich",
-         "torch._dynamo", "transformers.modeling_utils", "onnx", "onnxruntime", "onnxscript", "openvino"}}
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-crossjem_pl.inference.Reranker({str(tmp_path)!r}, "cpu").rank("red shoes", ["boots", "red car"])
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-files = sorted(name for name in sys.modules if name.startswith("crossjem_pl"))
-assert len(files) <= {MOST_FILES}, files
-"""
-    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
 
 
 # --- errors ------------------------------------------------------------------------------------------------
