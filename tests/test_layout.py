@@ -17,21 +17,8 @@ import yaml
 from tests.conftest import root
 
 ROOMS = [
-    "hashing",
-    "memory",
-    "files",
-    "lists",
-    "text",
-    "losses",
-    "rankers",
-    "data",
-    "prepare",
-    "evaluation",
-    "training",
-    "inference",
-    "adapters",
-    "serving",
-    "cli",
+    *("hashing", "memory", "files", "lists", "text", "losses", "rankers", "data", "prepare", "evaluation"),
+    *("training", "inference", "adapters", "serving", "cli"),
 ]
 PACKAGE = root() / "crossjem_pl"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or not p.stem.startswith("__"))

@@ -28,6 +28,18 @@ from crossjem_pl.training import AverageWithStart
 from crossjem_pl.training.run_folder import locked
 from tests.conftest import example_lists, root
 
+CONFIG = """
+trainer: {{accelerator: cpu, max_epochs: 2, default_root_dir: {folder}/run, enable_progress_bar: false,
+  enable_model_summary: false, log_every_n_steps: 1}}
+model:
+  ranker:
+    class_path: crossjem_pl.rankers.CrossJEM
+    init_args: {{encoder: {encoder}, max_query_tokens: 16, max_item_tokens: 16, max_union_tokens: 128}}
+  loss: {{class_path: crossjem_pl.losses.RankingProbabilityLoss}}
+  metrics: [RR@10, AP@10, nDCG@5]
+data: {{root: {folder}, train: train.jsonl, val: val.jsonl.gz, n_items: 4, batch_size: 4}}
+"""
+
 
 @pytest.fixture(scope="module")
 def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,37 +47,8 @@ def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("project")
     write_lists(example_lists(16, seed=1), folder / "train.jsonl")
     write_lists(example_lists(7, seed=2), folder / "val.jsonl.gz")
-    config = {
-        "trainer": {
-            "accelerator": "cpu",
-            "max_epochs": 2,
-            "default_root_dir": str(folder / "run"),
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "log_every_n_steps": 1,
-        },
-        "model": {
-            "ranker": {
-                "class_path": "crossjem_pl.rankers.CrossJEM",
-                "init_args": {
-                    "encoder": str(tiny_models_folder / "bert"),
-                    "max_query_tokens": 16,
-                    "max_item_tokens": 16,
-                    "max_union_tokens": 128,
-                },
-            },
-            "loss": {"class_path": "crossjem_pl.losses.RankingProbabilityLoss"},
-            "metrics": ["RR@10", "AP@10", "nDCG@5"],
-        },
-        "data": {
-            "root": str(folder),
-            "train": "train.jsonl",
-            "val": "val.jsonl.gz",
-            "n_items": 4,
-            "batch_size": 4,
-        },
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    encoder = tiny_models_folder / "bert"
+    (folder / "config.yaml").write_text(CONFIG.format(folder=folder, encoder=encoder))
     assert main(["fit", "-c", str(folder / "config.yaml")]) == 0
     return folder
 

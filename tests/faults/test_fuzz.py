@@ -52,24 +52,8 @@ LISTS = example_lists(8)
 DEEP = "[["
 """Becomes brackets in brackets, deeper than Python's recursion goes."""
 ODD: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    0.5,
-    2**32 - 1,
-    10**30,
-    "",
-    "x",
-    "../..",
-    "a/b",
-    [],
-    {},
-    [None],
-    float("nan"),
-    "long" * 5000,
-    [7] * 5000,
-    DEEP,
+    *(None, True, -1, 0, 0.5, 2**32 - 1, 10**30, float("nan"), "", "x", "../..", "a/b", [], {}, [None]),
+    *("long" * 5000, [7] * 5000, DEEP),
 ]
 
 
