@@ -90,7 +90,7 @@ def test_after_a_kill(config: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SLOW, "fit", "-c", str(config), "--trainer.default_root_dir"]
     victim = subprocess.Popen([*command, str(tmp_path)], env=environment)
     last = tmp_path / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not last.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.2)
