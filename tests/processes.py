@@ -12,11 +12,11 @@ __all__ = ["run_two"]
 
 
 def run_two(work: Callable[..., None], *arguments: Any) -> None:
-    """Runs `work(rank, *arguments)` with one thread in each of two forked processes, at most a minute."""
+    """Runs `work(rank, *arguments)` with one thread in each of two forked processes, at most five minutes."""
     context: Any = torch.multiprocessing.start_processes(
         _with_one_thread, (work, arguments), 2, join=False, start_method="fork"
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not context.join(5):
         if time.monotonic() > end:
             for process in context.processes:

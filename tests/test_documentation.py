@@ -128,6 +128,7 @@ def run(command: list[str], project: Path) -> None:
     assert main(arguments) == 0, command
 
 
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: p.stem)
 def test_the_commands_and_the_python_of_the_page_run(page: Path, project: Path) -> None:
     """In the order of the page."""

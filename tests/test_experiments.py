@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,10 +42,20 @@ def tiny_encoders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+class OneParser(RankingCLI):
+    """All have one parser, which takes longer to make than to use."""
+
+    def setup_parser(self, *arguments: Any) -> None:
+        if not hasattr(OneParser, "shared"):
+            super().setup_parser(*arguments)
+            OneParser.shared = self.parser
+        self.parser = OneParser.shared
+
+
 def built(*files: Path, options: Sequence[str] = ()) -> RankingCLI:
     """The objects of a configuration."""
     args = [arg for path in files for arg in ("-c", str(path))] + [*options]
-    return RankingCLI(RankingModule, RankingDataModule, run=False, args=args, save_config_callback=None)
+    return OneParser(RankingModule, RankingDataModule, run=False, args=args, save_config_callback=None)
 
 
 def test_every_ranker_has_an_overlay() -> None:

@@ -103,8 +103,8 @@ def write_t5(folder: Path, *, layers: int = 2, first_version: bool = True) -> Pa
     return folder
 
 
-def write_gpt(folder: Path, *, positions: int = 160) -> Path:
-    """A random two-layer Llama with a byte-level BPE tokenizer, as a hub folder."""
+def write_gpt(folder: Path, *, layers: int = 2, positions: int = 160) -> Path:
+    """A random Llama with a byte-level BPE tokenizer, as a hub folder."""
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.BertNormalizer(lowercase=False)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -120,7 +120,7 @@ def write_gpt(folder: Path, *, positions: int = 160) -> Path:
         vocab_size=len(words),
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=positions,

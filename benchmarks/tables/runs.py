@@ -66,7 +66,13 @@ def add_run_options(options: argparse.ArgumentParser, runs: str) -> None:
 
 
 class _Parsed(RankingCLI):
-    """Reads a configuration and builds nothing."""
+    """Reads a configuration and builds nothing. All have one parser, which takes longer to make than to use."""
+
+    def setup_parser(self, *arguments: Any) -> None:
+        if not hasattr(_Parsed, "shared"):
+            super().setup_parser(*arguments)
+            _Parsed.shared = self.parser
+        self.parser = _Parsed.shared
 
     def instantiate_classes(self) -> None:
         pass

@@ -100,6 +100,9 @@ class RankingCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Lightning's reads the checkpoint for hyper-parameters; ours hold none."""
 
+    def _add_instantiators(self) -> None:
+        """Lightning's write the configuration out for hyper-parameters; ours hold none."""
+
     def before_instantiate_classes(self) -> None:
         config = self._chosen(self.config)
         root = Path(config.trainer.default_root_dir or "runs/default")
@@ -165,8 +168,16 @@ def configured_ranker(files: Sequence[str]) -> Ranker:
 def run_training(argv: Sequence[str]) -> None:
     """Runs fit, validate, test or predict with the arguments of the command line."""
     argv = _limit_classes(argv)
+
+    class Chosen(RankingCLI):
+        """Of one subcommand: the options of the others take as long to describe."""
+
+        @staticmethod
+        def subcommands() -> dict[str, set[str]]:
+            return {argv[0]: LightningCLI.subcommands()[argv[0]]}
+
     with signal_exit_status():
-        RankingCLI(
+        Chosen(
             RankingModule,
             RankingDataModule,
             seed_everything_default=0,

@@ -13,13 +13,7 @@ import pytest
 import torch
 
 from benchmarks import contenders as taking_part
-from benchmarks.contenders import (
-    Contender,
-    OwnRanker,
-    build_ranker,
-    measured_lists,
-    time_in_turn,
-)
+from benchmarks.contenders import Contender, OwnRanker, build_ranker, measured_lists, time_in_turn
 from benchmarks.latency.__main__ import RANKERS, contenders_of, main, peak_memory, rows_of
 from benchmarks.latency.stages import STAGES, stage_milliseconds
 from benchmarks.measuring import MemoryMeter, count_flops, matrix_peak

@@ -21,11 +21,7 @@ from tests.conftest import example_lists
 
 LABELS = (0.0, 1.0, 0.0, 0.0)
 ONE = RankingList(
-    "q",
-    "cheap red shoes",
-    tuple("abcd"),
-    ("sofa", "red shoes", "blue shoes", "cheap lamp"),
-    LABELS,
+    "q", "cheap red shoes", tuple("abcd"), ("sofa", "red shoes", "blue shoes", "cheap lamp"), LABELS
 )
 CORPUS = (
     "Red Shoes ",  # in the list, but for case and space
@@ -156,15 +152,6 @@ def test_the_program_writes_json_page_and_plot(models: Mapping[str, str], tmp_pa
     page = (out / "limits.md").read_text()
     assert f"| joint | 30 | {at[30, 'joint']['RR@10']['mean']:.4f} [" in page
     assert (out / "limits.png").stat().st_size > 1000
-
-
-def test_a_smoke_run(models: Mapping[str, str], tmp_path: Path) -> None:
-    lists = tmp_path / "dev.parquet"
-    write_lists(example_lists(60, seed=2), lists)
-    assert main([*arguments({"mono": models["mono"]}, lists, tmp_path), "--smoke"]) == 0
-    found = json.loads((tmp_path / "limits.json").read_text())
-    assert (found["items"], found["sample"]["lists"]) == ([10, 30], 5)
-    assert "smoke run" in (tmp_path / "limits.md").read_text()
 
 
 def test_mistakes_in_the_input_end_in_a_message(

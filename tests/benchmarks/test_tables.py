@@ -28,13 +28,7 @@ ROWS = [
 
 
 def runner(dataset: str = "msmarco", **changes: Any) -> Runner:
-    given = {
-        "data": None,
-        "encoder": None,
-        "teacher_encoder": None,
-        "scores": None,
-        "options": [],
-    }
+    given = {"data": None, "encoder": None, "teacher_encoder": None, "scores": None, "options": []}
     given |= {"encoder_options": [], "runs": Path("runs"), "smoke": False}
     return Runner(dataset, argparse.Namespace(**(given | changes)))
 

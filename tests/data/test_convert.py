@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,13 @@ from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.data.trec import ReadCounts, read_qrels, read_run
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
+from tests.data.test_formats import jsonl
 
 LISTS = [
     RankingList("q1", "red shoes", ("a", "b", "c"), ("red", "blue", "hat"), (2, 0, 1), (0.25, 0.75, 0.5)),
     RankingList("q2", "green", ("a",), ("red",), (0,), (1.0,)),
 ]
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
-
-
-def jsonl(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

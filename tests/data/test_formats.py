@@ -7,8 +7,6 @@ import gzip
 import io
 import json
 import random
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +26,6 @@ from crossjem_pl.data.sources import FileSource
 from crossjem_pl.data.trec import ReadCounts
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
-from tests.conftest import root
 
 LISTS = [
     RankingList("q1", "red shoes", ("a", "b"), ("red shoe", "blue shoe"), (1, 0), (0.75, 0.1)),
@@ -125,15 +122,6 @@ def test_what_is_not_written(tmp_path: Path) -> None:
         write_lists(LISTS[:1], tmp_path, "run")
     assert list(tmp_path.iterdir()) == []
     assert write_lists([LISTS[0], LISTS[0]], tmp_path / "out.jsonl", unique=False) == 2
-
-
-def test_reading_json_lines_imports_nothing_heavy(tmp_path: Path) -> None:
-    write_lists(LISTS, tmp_path / "a.jsonl")
-    code = (
-        "import sys; from crossjem_pl.data.formats import read_lists; list(read_lists(sys.argv[1])); "
-        "assert not {'pyarrow', 'pandas', 'torch', 'scipy'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.jsonl")], check=True, cwd=root())
 
 
 @pytest.mark.parametrize("kind", KINDS)

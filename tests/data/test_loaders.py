@@ -124,7 +124,7 @@ def test_an_error_in_a_worker_names_the_list(ranker: CrossJEM) -> None:
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("buffer", [1, 10, 4096])
-@pytest.mark.parametrize(("count", "world_size"), [(53, 1), (53, 2), (53, 3), (24, 4), (3, 4), (53, 60)])
+@pytest.mark.parametrize(("count", "world_size"), [(53, 1), (53, 3), (24, 4), (3, 4)])
 def test_ranks_cover_all_lists_in_equally_many_steps(
     make: Make, count: int, world_size: int, buffer: int, shuffle: bool
 ) -> None:
@@ -176,7 +176,7 @@ def test_order_and_draws_are_a_function_of_seed_and_epoch(make: Make, num_worker
     assert sum(batch[2][2] for batch in first) > 0, "some draws did not fit one pass"
 
 
-@pytest.mark.parametrize(("num_workers", "seen"), [*((0, seen) for seen in (0, 1, 2, 5, 9, 13, 14)), (2, 9)])
+@pytest.mark.parametrize(("num_workers", "seen"), [(0, 0), (0, 5), (0, 13), (0, 14), (2, 9)])
 def test_resumes_with_exactly_the_batches_that_are_left(make: Make, num_workers: int, seen: int) -> None:
     expected, following = epoch(make(), 3), epoch(make(), 4)
     interrupted = make(num_workers=num_workers)

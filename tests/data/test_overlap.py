@@ -8,11 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel, DistilBertConfig, ModernBertConfig, PretrainedConfig, T5Config
 
-from crossjem_pl.data.overlap import (
-    EncoderShape,
-    encoder_shape,
-    measure_overlap,
-)
+from crossjem_pl.data.overlap import EncoderShape, encoder_shape, measure_overlap
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, MonoBERT
 from crossjem_pl.text import ShortTextTokenizer

@@ -8,11 +8,7 @@ from itertools import combinations, islice
 
 import pytest
 
-from crossjem_pl.data.simulator import (
-    SPLITS,
-    Split,
-    simulate,
-)
+from crossjem_pl.data.simulator import SPLITS, Split, simulate
 from crossjem_pl.data.simulator.intents import NONE, Intent, relevance, signature
 from crossjem_pl.data.simulator.keywords import SOURCES, misspell
 from crossjem_pl.data.simulator.world import World, build_world, uniforms

@@ -89,8 +89,7 @@ COMMANDS = {
     ),
     "split": Command("split {work}/many.jsonl {out}", parts, 2),
     "log": Command(
-        "prepare log {work}/log.tsv --out {out} --any-click --dev-fraction 0.1 --test-fraction 0.1",
-        parts,
+        "prepare log {work}/log.tsv --out {out} --any-click --dev-fraction 0.1 --test-fraction 0.1", parts
     ),
     "tokens": Command(
         "tokens {work}/items.tsv --model {work}/model --out {out}/store",

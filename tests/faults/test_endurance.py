@@ -18,7 +18,7 @@ from tests.tiny_models import WORDS
 
 THREADS = 8
 THREAD_CALLS = int(os.environ.get("THREAD_CALLS", "15"))
-SOAK_CALLS = int(os.environ.get("SOAK_CALLS", "600"))
+SOAK_CALLS = int(os.environ.get("SOAK_CALLS", "300"))
 
 
 def request(chance: random.Random, most_items: int) -> tuple[str, list[str]]:

@@ -42,6 +42,7 @@ from crossjem_pl.rankers.threshold import StoredThreshold, read_threshold, write
 from crossjem_pl.text.token_store import TokenStore
 from crossjem_pl.training.run_folder import AtomicCheckpointIO
 from tests.conftest import example_lists
+from tests.inference.test_export import build
 from tests.rankers.public_models import write_pylate, write_stanford
 
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
@@ -51,24 +52,8 @@ LISTS = example_lists(8)
 DEEP = "[["
 """Becomes brackets in brackets, deeper than Python's recursion goes."""
 ODD: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    0.5,
-    2**32 - 1,
-    10**30,
-    "",
-    "x",
-    "../..",
-    "a/b",
-    [],
-    {},
-    [None],
-    float("nan"),
-    "long" * 5000,
-    [7] * 5000,
-    DEEP,
+    *(None, True, -1, 0, 0.5, 2**32 - 1, 10**30, float("nan"), "", "x", "../..", "a/b", [], {}, [None]),
+    *("long" * 5000, [7] * 5000, DEEP),
 ]
 
 
@@ -175,7 +160,7 @@ def read_store(folder: Path) -> Any:
 
 
 def write_export(folder: Path, tiny: Path) -> None:
-    export_ranker(CrossJEM(str(tiny / "bert"), max_union_tokens=64, **LIMITS), folder)
+    export_ranker(build("monobert", str(tiny / "bert")), folder)
 
 
 def write_checkpoint(folder: Path, _: Path) -> None:
@@ -354,9 +339,7 @@ KINDS: dict[str, Kind] = {
     "states": Kind(write_states, read_states, (".bin", ".json")),
     "tokens": Kind(write_store, read_store, (".bin", ".json")),
     "export": Kind(
-        write_export,
-        lambda folder: Reranker(folder).score(LISTS)[0],
-        (".onnx", "tokenizer.json"),
+        write_export, lambda folder: Reranker(folder).score(LISTS)[0], (".onnx", "tokenizer.json")
     ),
     "checkpoint": Kind(
         write_checkpoint,
@@ -407,6 +390,7 @@ def late(*_: object) -> None:
     raise RuntimeError(f"took more than {SECONDS} s")
 
 
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("name", KINDS)
 def test_damaged_files(name: str, tiny_models_folder: Path, tmp_path: Path) -> None:
     kind, whole, folder = KINDS[name], tmp_path / "whole", tmp_path / "damaged"

@@ -29,8 +29,7 @@ from tests.rankers import encoder_families
 LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 SMALL: dict[str, Any] = {"max_items_per_pass": 6, "max_union_tokens": 24, **LIMITS}
 BUILDERS: dict[str, Callable[[str], Ranker]] = {
-    "paper": lambda bert: CrossJEM(bert, **SMALL),
-    "linear-item-side": lambda bert: CrossJEM(bert, LinearHead(True, True), "best", **SMALL),
+    "paper": lambda bert: CrossJEM(bert, LinearHead(True, True), **SMALL),
     "best-own-places": lambda bert: CrossJEM(bert, form="best", own_places=True, **SMALL),
     "monobert": lambda bert: MonoBERT(bert, pairs_per_pass=7, **LIMITS),
 }

@@ -75,12 +75,7 @@ def test_clicks_of_unknown_length_need_a_decision(tmp_path: Path) -> None:
 
 def test_repeated_rows_and_scores(tmp_path: Path) -> None:
     header = (*HEADER, "score")
-    rows = [
-        ("q", "a", 1, 1, 0.25),
-        ("q", "a", 1, 60, 0.75),
-        ("q", "a", 1, 60, ""),
-        ("q", "b", 0, 0, 0.5),
-    ]
+    rows = [("q", "a", 1, 1, 0.25), ("q", "a", 1, 60, 0.75), ("q", "a", 1, 60, ""), ("q", "b", 0, 0, 0.5)]
     log = tsv(tmp_path / "log.tsv", *rows, header=header)
     written = prepared(log, tmp_path / "mean")
     (one,) = read_lists(tmp_path / "mean" / "train.parquet")

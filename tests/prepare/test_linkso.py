@@ -105,10 +105,7 @@ def test_the_header_names_columns_in_any_order_and_case_or_is_not_there(tmp_path
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        (
-            {"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\t1\n"},
-            "line 2: expected qid1, qid2, score, label",
-        ),
+        ({"cosidf": "qid1\tqid2\tscore\tlabel\n1\t11\t1\n"}, "line 2: expected qid1, qid2, score, label"),
         ({"cosidf": "1\t11\thigh\t1\n"}, "line 1: expected qid1, qid2, score, label"),
         ({"cosidf": COSIDF + "1\t11\t0.1\t0\n"}, "line 12: question '1' has candidate '11' before"),
         ({"qid2all": "1 a title\n"}, "qid2all.txt, line 1: expected question id, title"),

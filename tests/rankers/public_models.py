@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
+    AutoModel,
+    AutoTokenizer,
     BertConfig,
     BertModel,
     PreTrainedTokenizerFast,
@@ -73,6 +77,12 @@ def write_encoder(folder: Path, kind: str = "bert") -> Path:
         ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@cache
+def loaded(folder: str) -> tuple[Any, Any]:
+    """The tokenizer and the model in eval mode of a folder that does not change, as transformers reads them."""
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
 
 
 def write_pylate(folder: Path, **settings: object) -> Path:

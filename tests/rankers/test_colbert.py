@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import ColBERT
@@ -30,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def literal(ranker: ColBERT, folder: str, query: str, item: str, length: int, attend: bool) -> float:
     """The paper's score of one pair, token by token."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer, model = public_models.loaded(folder)
 
     def vectors(marker: str, text: str, fill: int) -> tuple[list[str], Tensor]:
         tokens = ["[CLS]", marker, *tokenizer.tokenize(text), "[SEP]"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,14 @@ def test_permuting_the_items_permutes_the_scores(ranker: Ranker, lists: list[Ran
         torch.testing.assert_close(scores(ranker, [one])[0][order], permuted, **TOLERANCE)
 
 
-def test_collates_in_a_worker_process(ranker: Ranker, lists: list[RankingList]) -> None:
-    loader = DataLoader([lists[:3], lists[3:6]], batch_size=None, collate_fn=ranker.collate, num_workers=1)
-    for batch, part in zip(loader, (lists[:3], lists[3:6]), strict=True):
-        torch.testing.assert_close(ranker(batch), ranker(ranker.collate(part)), **TOLERANCE)
-    pickle.loads(pickle.dumps(ranker.collate))
+def test_every_ranker_collates_in_a_worker_process(
+    tiny_models_folder: Path, lists: list[RankingList]
+) -> None:
+    rankers = [build(tiny_models_folder).eval() for build in CASES.values()]
+    calls = [partial(pickle.loads(pickle.dumps(ranker.collate)), lists[:3]) for ranker in rankers]
+    loader = DataLoader(calls, batch_size=None, collate_fn=lambda call: call(), num_workers=1)  # type: ignore[arg-type, var-annotated]
+    for ranker, batch in zip(rankers, loader, strict=True):
+        torch.testing.assert_close(ranker(batch), ranker(ranker.collate(lists[:3])), **TOLERANCE)
 
 
 def test_a_saved_ranker_scores_the_same(ranker: Ranker, lists: list[RankingList], tmp_path: Path) -> None:

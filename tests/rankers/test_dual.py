@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import ANCE, DPR, RANKERS, CoRALRanker, DualRanker, Instructor, TwinBERT
@@ -56,7 +56,7 @@ def score(ranker: DecoupledRanker, lists: list[RankingList]) -> Tensor:
 
 def states(folder: str, text: str) -> Tensor:
     """Last hidden states of `[CLS] text [SEP]`, from transformers alone."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer, model = public_models.loaded(folder)
     ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text), "[SEP]"])
     with torch.no_grad():
         return model(torch.tensor([ids])).last_hidden_state[0]

@@ -182,7 +182,7 @@ def test_sinusoids_in_a_mean_show_repeats_and_not_word_order(tiny_bert: str) -> 
 
 @torch.no_grad()
 @pytest.mark.parametrize("layers", ["union", "item-side-own-places"])
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["linear-positions", "query", "match"])
 def test_bfloat16_autocast_gives_float32_scores_near_full_precision(
     tiny_bert: str, head: str, layers: str
 ) -> None:

@@ -209,15 +209,6 @@ def test_stanford_colbert(metadata: dict[str, object], tmp_path: Path) -> None:
     check(folder, theirs(model), ColBERT, tmp_path)
 
 
-def test_pickled_weights_are_refused(tmp_path: Path) -> None:
-    encoder = Transformer(str(public_models.write_encoder(tmp_path / "bert")))
-    folder = tmp_path / "theirs"
-    SentenceTransformer(modules=[encoder, Pooling(32, "mean")], device="cpu").save(str(folder))
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"no model\.safetensors"):
-        load_ranker(str(folder))
-
-
 def edited(folder: Path, file: str, **changes: object) -> Path:
     content = json.loads((folder / file).read_text(encoding="utf-8"))
     (folder / file).write_text(json.dumps({**content, **changes}), encoding="utf-8")

@@ -8,13 +8,13 @@ import pytest
 
 from crossjem_pl.text import (
     PassOrder,
-    Ragged,
     distinct_rows,
     leading_items,
     length_runs,
     plan_passes,
     token_union,
 )
+from tests.text.test_ragged import ragged
 
 
 def random_items(seed: int) -> list[tuple[int, ...]]:
@@ -26,10 +26,6 @@ def random_items(seed: int) -> list[tuple[int, ...]]:
         for _ in range(random.integers(1, 100))
     ]
     return items + [items[i] for i in random.integers(0, len(items), random.integers(0, 20))]
-
-
-def ragged(items: list[tuple[int, ...]]) -> Ragged:
-    return Ragged.from_rows([np.array(item, dtype=np.int64) for item in items])
 
 
 def planned(items: list[tuple[int, ...]], max_items: int, max_union: int, order: PassOrder) -> list[int]:

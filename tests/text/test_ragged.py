@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ def random_rows(seed: int) -> list[list[int]]:
     return [random.integers(0, 50, random.integers(0, 7)).tolist() for _ in range(random.integers(1, 12))]
 
 
-def ragged(rows: list[list[int]]) -> Ragged:
+def ragged(rows: Iterable[Sequence[int]]) -> Ragged:
     return Ragged.from_rows([np.array(row, dtype=np.int64) for row in rows])
 
 

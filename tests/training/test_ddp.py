@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from safetensors.torch import load_file
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.trec import read_run
 from tests.conftest import example_lists, root
+from tests.processes import run_two
 
 CONFIG = """
 trainer: {{accelerator: cpu, max_epochs: 2, enable_progress_bar: false, enable_model_summary: false, logger: false}}
@@ -88,53 +92,60 @@ def test_two_processes_mine_train_and_evaluate_as_one_does(tiny_bert: str, tmp_p
 
 
 @pytest.mark.slow
-def test_torchrun_ends_when_a_process_is_killed_and_resumes_to_the_same_weights(
+def test_torchrun_ends_when_a_process_is_killed_and_the_run_resumes_to_the_same_weights(
     tiny_bert: str, tmp_path: Path
 ) -> None:
-    """Through the overlay, on gloo: one process of two gets SIGKILL in mid-epoch."""
+    """Through the overlay, on gloo: one process of two gets SIGKILL in mid-epoch.
+
+    What is not killed runs in two forks of this process, as torchrun would start them, but without its imports.
+    """
     write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run_two(as_torchrun, free_port(), [*fit(config, whole)])
     (tmp_path / "dying.py").write_text(DYING)
-    ended = {name: torchrun(config, tmp_path / name) for name in ("whole", "stopped")}
-    assert ended["whole"].returncode == 0, ended["whole"].stderr[-2000:]
-    assert ended["stopped"].returncode != 0
-    assert "SIGKILL" in ended["stopped"].stderr, "torchrun says which process died, and of what"
-    died = float((tmp_path / "stopped" / "died").read_text())
-    assert (tmp_path / "stopped" / "ended").stat().st_mtime - died < 60
-    last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
-    step = torch.load(last, weights_only=True)["global_step"]
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    words += ["--rdzv-endpoint", "127.0.0.1:0", str(tmp_path / "dying.py"), *fit(config, stopped)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root()), "DIES": str(stopped)}
+    ended = subprocess.run(
+        [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    now = time.time()
+    assert ended.returncode != 0
+    assert "SIGKILL" in ended.stderr, "torchrun says which process died, and of what"
+    assert now - float((stopped / "died").read_text()) < 60
+    step = torch.load(stopped / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     assert 0 < step < 14
-    resumed = torchrun(config, tmp_path / "stopped", "--ckpt_path", "last")
-    assert resumed.returncode == 0, resumed.stderr[-2000:]
-    weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped")]
+    run_two(as_torchrun, free_port(), [*fit(config, stopped), "--ckpt_path", "last"])
+    weights = [load_file(folder / "model" / "model.safetensors") for folder in (whole, stopped)]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-    found = [json.loads((tmp_path / name / "val_metrics.json").read_text())["means"] for name in ended]
+    found = [json.loads((folder / "val_metrics.json").read_text())["means"] for folder in (whole, stopped)]
     assert found[0] == found[1]
-    command = ["validate", "-c", str(config), "--model.weights", str(tmp_path / "whole" / "model")]
+    command = ["validate", "-c", str(config), "--model.weights", str(whole / "model")]
     assert main([*command, f"--trainer.default_root_dir={tmp_path / 'one'}"]) == 0
     assert json.loads((tmp_path / "one" / "val_metrics.json").read_text())["means"] == pytest.approx(found[0])
 
 
-def torchrun(config: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The training in two processes; in the folder "stopped", and not resumed, one is killed after step 5."""
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    words += ["--rdzv-endpoint", "127.0.0.1:0", str(config.with_name("dying.py")), "fit", "-c", str(config)]
-    words += [
-        "-c",
-        "losses/info_nce",
-        "-c",
-        "trainers/torchrun",
-        "--trainer.accelerator=cpu",
-        "--trainer.devices=2",
-    ]
-    words += ["--trainer.precision=32-true", "--data.num_workers=0", f"--trainer.default_root_dir={folder}"]
-    words += ["--checkpoint.every_n_train_steps=3", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    environment["DIES"] = "" if options or folder.name == "whole" else str(folder)
-    done = subprocess.run(
-        [sys.executable, *words], env=environment, cwd=config.parent, capture_output=True, text=True
-    )
-    (folder / "ended").touch()
-    return done
+def fit(config: Path, folder: Path) -> list[str]:
+    """The training in two processes."""
+    words = ["fit", "-c", str(config), "-c", "losses/info_nce", "-c", "trainers/torchrun"]
+    words += ["--trainer.accelerator=cpu", "--trainer.devices=2", "--trainer.precision=32-true"]
+    words += ["--data.num_workers=0", f"--trainer.default_root_dir={folder}"]
+    return [*words, "--checkpoint.every_n_train_steps=3"]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def as_torchrun(rank: int, port: int, words: list[str]) -> None:
+    """The command in an environment such as torchrun gives to a process."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "forked"}
+    os.environ.update({name: str(value) for name, value in {**ranks, **where}.items()})
+    rank_zero_only.rank = rank  # read from the environment when Lightning was imported
+    assert main(words) == 0

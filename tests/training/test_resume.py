@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from crossjem_pl.cli import main
 from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.training import RankingModule
-from tests.conftest import example_lists, root
+from tests.conftest import example_lists
 
 CONFIG = """
 seed_everything: 3
@@ -35,22 +33,6 @@ model:
   loss: {{class_path: crossjem_pl.losses.RankingProbabilityLoss}}
   lr: 1.0e-2
 data: {{train: {lists}, n_items: 4, batch_size: 2}}
-"""
-
-SLOW = """
-import sys, time
-from lightning.pytorch.callbacks import Callback
-from crossjem_pl.cli import main
-class Slow(Callback):
-    def on_train_batch_end(self, *args): time.sleep(0.15)
-import crossjem_pl.cli.training as cli
-original = cli.RankingCLI.instantiate_trainer
-def slow(self, **kwargs):
-    trainer = original(self, **kwargs)
-    trainer.callbacks.insert(0, Slow())
-    return trainer
-cli.RankingCLI.instantiate_trainer = slow
-sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -71,6 +53,17 @@ def fit(config: Path, folder: Path, *options: str) -> int:
     return main(["fit", "-c", str(config), "--trainer.default_root_dir", str(folder), *options])
 
 
+def slow_fit(config: Path, folder: Path) -> None:
+    step = RankingModule.training_step
+
+    def slow(self: RankingModule, batch: ListBatch, batch_idx: int) -> Tensor:
+        time.sleep(0.15)
+        return step(self, batch, batch_idx)
+
+    RankingModule.training_step = slow  # type: ignore[method-assign]
+    fit(config, folder)
+
+
 def assert_resumes_to_the_same_weights(config: Path, folder: Path) -> None:
     step = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     assert 0 < step < 36
@@ -86,17 +79,16 @@ def assert_resumes_to_the_same_weights(config: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_after_a_kill(config: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    command = [sys.executable, "-c", SLOW, "fit", "-c", str(config), "--trainer.default_root_dir"]
-    victim = subprocess.Popen([*command, str(tmp_path)], env=environment)
+    victim = multiprocessing.get_context("fork").Process(target=slow_fit, args=(config, tmp_path))
+    victim.start()
     last = tmp_path / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not last.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.2)
-    assert victim.poll() is None, "the run ended before it could be killed"
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
+    assert victim.is_alive(), "the run ended before it could be killed"
+    victim.kill()
+    victim.join()
     assert_resumes_to_the_same_weights(config, tmp_path)
 
 

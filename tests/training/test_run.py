@@ -27,9 +27,7 @@ from tests.conftest import example_lists
 
 SOURCES: dict[str, Any] = {
     "path": "lists.parquet",
-    "FileSource": {"path": "lists.parquet", "limit": 3},
     "ShardSource": {"path": "lists.parquet", "buffer": 4},
-    "SimulatorSource": {"lists": 3, "items": 4},
     "MixedSource": {
         "sources": [
             "lists.parquet",
