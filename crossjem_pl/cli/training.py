@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 import yaml
 from jsonargparse import Namespace, set_parsing_settings
 from lightning import LightningModule, Trainer
@@ -91,11 +92,16 @@ class RankingCLI(LightningCLI):
         parser.epilog = (
             f"{_ALLOW_CLASSES}[=PREFIX,...]: only import classes and metrics of {known} and these prefixes"
         )
+        parser.add_instantiator(self._ranker, Ranker)
         parser.add_lightning_class_args(RunFolder, "run_folder")
         parser.add_lightning_class_args(RandomState, "random_state")
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.set_defaults({"trainer.log_every_n_steps": 10})
         parser.set_defaults({"checkpoint.every_n_train_steps": 250, "checkpoint.save_last": True})
+
+    def _ranker(self, cls: type[Ranker], *arguments: Any, **options: Any) -> Ranker:
+        with torch.device("meta") if self._weights_come_from_the_first else nullcontext():
+            return cls(*arguments, **options)
 
     def _parse_ckpt_path(self) -> None:
         """Lightning's reads the checkpoint for hyper-parameters; ours hold none."""
@@ -111,6 +117,10 @@ class RankingCLI(LightningCLI):
             found = last_whole_checkpoint(Path(config.checkpoint.dirpath))
             config.ckpt_path = "last" if found is None else str(found)
         first = getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
+        sharded = str(getattr(config.trainer.strategy, "class_path", "")).endswith(".ModelParallelStrategy")
+        self._weights_come_from_the_first = sharded and not first
+        if self._weights_come_from_the_first:
+            config.model.weights = None
         if first and self.subcommand is not None and not config.trainer.fast_dev_run:
             self._held.enter_context(locked(root))
             if self.subcommand == "fit":

@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.trec import read_run
+from crossjem_pl.rankers.folder import load_ranker
 from tests.conftest import example_lists, root
+from tests.tiny_models import write_gpt
 
 CONFIG = """
 trainer: {{accelerator: cpu, max_epochs: 2, enable_progress_bar: false, enable_model_summary: false, logger: false}}
@@ -28,6 +30,7 @@ model:
 data: {{val: {lists}, train: {lists}, eval_batch_size: 2, batch_size: 1}}
 """
 
+LOSS = ("-c", "losses/info_nce")
 DYING = """
 import os, signal, sys, time
 from pathlib import Path
@@ -96,7 +99,7 @@ def test_torchrun_ends_when_a_process_is_killed_and_resumes_to_the_same_weights(
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
     (tmp_path / "dying.py").write_text(DYING)
-    ended = {name: torchrun(config, tmp_path / name) for name in ("whole", "stopped")}
+    ended = {name: torchrun(config, tmp_path / name, *LOSS) for name in ("whole", "stopped")}
     assert ended["whole"].returncode == 0, ended["whole"].stderr[-2000:]
     assert ended["stopped"].returncode != 0
     assert "SIGKILL" in ended["stopped"].stderr, "torchrun says which process died, and of what"
@@ -105,7 +108,7 @@ def test_torchrun_ends_when_a_process_is_killed_and_resumes_to_the_same_weights(
     last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
     step = torch.load(last, weights_only=True)["global_step"]
     assert 0 < step < 14
-    resumed = torchrun(config, tmp_path / "stopped", "--ckpt_path", "last")
+    resumed = torchrun(config, tmp_path / "stopped", *LOSS, "--ckpt_path=last")
     assert resumed.returncode == 0, resumed.stderr[-2000:]
     weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped")]
     assert weights[0].keys() == weights[1].keys()
@@ -117,22 +120,47 @@ def test_torchrun_ends_when_a_process_is_killed_and_resumes_to_the_same_weights(
     assert json.loads((tmp_path / "one" / "val_metrics.json").read_text())["means"] == pytest.approx(found[0])
 
 
+@pytest.mark.slow
+def test_sharded_training_resumes_to_the_weights_of_ddp(tmp_path: Path) -> None:
+    """Each layer in two halves; the processes have unequal numbers of runs, and only the first one loads the model."""
+    encoder = write_gpt(tmp_path / "gpt")
+    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
+    config = tmp_path / "config.yaml"
+    text = CONFIG.format(encoder=encoder, lists=tmp_path / "lists.jsonl")
+    text = text.replace("DPR", "RankingGPT").replace("{encoder", "{pairs_per_pass: 3, encoder")
+    config.write_text(text.replace("logger:", "gradient_clip_val: 0.1, logger:"))
+    (tmp_path / "dying.py").write_text(DYING)
+    sharded = ["-c", "trainers/fsdp", "--trainer.strategy.data_parallel_size=2"]
+    assert torchrun(config, tmp_path / "whole").returncode == 0
+    assert torchrun(config, tmp_path / "stopped", *sharded).returncode != 0
+    step = torch.load(tmp_path / "stopped" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert 0 < step < 14
+    resumed = torchrun(config, tmp_path / "stopped", *sharded, "--ckpt_path=last")
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    weights = [load_ranker(str(tmp_path / name / "model")).state_dict() for name in ("whole", "stopped")]
+    torch.testing.assert_close(*weights)
+    found = [
+        json.loads((tmp_path / n / "val_metrics.json").read_text())["means"] for n in ("whole", "stopped")
+    ]
+    assert found[0] == found[1]
+
+
 def torchrun(config: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The training in two processes; in the folder "stopped", and not resumed, one is killed after step 5."""
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     words += ["--rdzv-endpoint", "127.0.0.1:0", str(config.with_name("dying.py")), "fit", "-c", str(config)]
     words += [
         "-c",
-        "losses/info_nce",
-        "-c",
         "trainers/torchrun",
+        *options,
         "--trainer.accelerator=cpu",
         "--trainer.devices=2",
     ]
     words += ["--trainer.precision=32-true", "--data.num_workers=0", f"--trainer.default_root_dir={folder}"]
-    words += ["--checkpoint.every_n_train_steps=3", *options]
+    words += ["--checkpoint.every_n_train_steps=3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    environment["DIES"] = "" if options or folder.name == "whole" else str(folder)
+    resumes = any(word.startswith("--ckpt_path") for word in options)
+    environment["DIES"] = "" if resumes or folder.name == "whole" else str(folder)
     done = subprocess.run(
         [sys.executable, *words], env=environment, cwd=config.parent, capture_output=True, text=True
     )
