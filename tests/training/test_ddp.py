@@ -121,6 +121,38 @@ def test_torchrun_ends_when_a_process_is_killed_and_resumes_to_the_same_weights(
 
 
 @pytest.mark.slow
+def test_two_workers_of_ray_train_as_one_process_does(
+    tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step of two workers with a list each is that of one process with both.
+
+    By SGD: AdamW makes of gradients that are 0 but for rounding steps of any size.
+    """
+    write_lists(example_lists(6, seed=4), tmp_path / "lists.jsonl")
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    command = ["fit", "-c", str(config), "-c", "losses/softmax_ce", "--model.ranker.dropout=0"]
+    command += ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1"]
+    two = [*command, "--on", "ray", "--workers=2", "--trainer.default_root_dir=two"]
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        assert main(two) == 2
+        assert "training on Ray needs the extra: pip install 'crossjem_pl[scale]'" in capsys.readouterr().err
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root()), *sys.path]))
+    assert main(two) == 0
+    assert main([*command, "--data.batch_size=2", "--trainer.default_root_dir=one"]) == 0
+    weights = [load_ranker(str(tmp_path / name / "model")).state_dict() for name in ("one", "two")]
+    torch.testing.assert_close(*weights)
+    found = [
+        json.loads((tmp_path / name / "val_metrics.json").read_text())["means"] for name in ("one", "two")
+    ]
+    assert found[0] == found[1]
+    assert "ray.train" not in (tmp_path / "two" / "config.yaml").read_text(), "it trains elsewhere too"
+
+
+@pytest.mark.slow
 def test_sharded_training_resumes_to_the_weights_of_ddp(tmp_path: Path) -> None:
     """Each layer in two halves; the processes have unequal numbers of runs, and only the first one loads the model."""
     encoder = write_gpt(tmp_path / "gpt")
