@@ -56,6 +56,7 @@ _NOISE = (
     ".*does not have many workers.*",
     ".*isinstance\\(treespec, LeafSpec\\).*",
     ".*predict returned None.*",
+    ".*WeightAveraging doesn't support sharding.*",
 )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
+import torch
 import yaml
 from jsonargparse import Namespace, set_parsing_settings
 from lightning import LightningModule, Trainer
@@ -89,13 +93,20 @@ class RankingCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         known = ", ".join(DEFAULT_PREFIXES)
         parser.epilog = (
-            f"{_ALLOW_CLASSES}[=PREFIX,...]: only import classes and metrics of {known} and these prefixes"
+            f"{_ALLOW_CLASSES}[=PREFIX,...]: only import classes and metrics of {known} and these prefixes. "
+            "--on ray [--address A] [--workers N] [--gpus-per-worker X] [--max-failures N]: in workers of a Ray "
+            "cluster that sees the same files, joined at A or started here; all start again when one is lost"
         )
+        parser.add_instantiator(self._ranker, Ranker)
         parser.add_lightning_class_args(RunFolder, "run_folder")
         parser.add_lightning_class_args(RandomState, "random_state")
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.set_defaults({"trainer.log_every_n_steps": 10})
         parser.set_defaults({"checkpoint.every_n_train_steps": 250, "checkpoint.save_last": True})
+
+    def _ranker(self, cls: type[Ranker], *arguments: Any, **options: Any) -> Ranker:
+        with torch.device("meta") if self._weights_come_from_the_first else nullcontext():
+            return cls(*arguments, **options)
 
     def _parse_ckpt_path(self) -> None:
         """Lightning's reads the checkpoint for hyper-parameters; ours hold none."""
@@ -114,6 +125,10 @@ class RankingCLI(LightningCLI):
             found = last_whole_checkpoint(Path(config.checkpoint.dirpath))
             config.ckpt_path = "last" if found is None else str(found)
         first = getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
+        sharded = str(getattr(config.trainer.strategy, "class_path", "")).endswith(".ModelParallelStrategy")
+        self._weights_come_from_the_first = sharded and not first
+        if self._weights_come_from_the_first:
+            config.model.weights = None
         if first and self.subcommand is not None and not config.trainer.fast_dev_run:
             self._held.enter_context(locked(root))
             if self.subcommand == "fit":
@@ -141,8 +156,9 @@ class RankingCLI(LightningCLI):
         plugins = (
             chosen.plugins if isinstance(chosen.plugins, list) else [chosen.plugins] * bool(chosen.plugins)
         )
+        kwargs["plugins"] = [*kwargs.get("plugins", ()), *plugins]
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            kwargs["plugins"] = [*plugins, AtomicCheckpointIO()]
+            kwargs["plugins"].append(AtomicCheckpointIO())
         loggers = chosen.logger if isinstance(chosen.logger, list) else [chosen.logger]
         loggers = [logger for logger in loggers if not isinstance(logger, bool | None)]
         if self.subcommand == "fit" and chosen.logger is not False:
@@ -166,10 +182,62 @@ def configured_ranker(files: Sequence[str]) -> Ranker:
 
 
 def run_training(argv: Sequence[str]) -> None:
-    """Runs fit, validate, test or predict with the arguments of the command line."""
+    """Runs fit, validate, test or predict with the arguments of the command line, here or with `--on ray` on Ray.
+
+    Raises:
+        ImportError: without Ray, if it is asked for.
+    """
+    parser = argparse.ArgumentParser(prog=f"crossjem {argv[0]}", add_help=False, allow_abbrev=False)
+    parser.add_argument("--on", choices=("local", "ray"), default="local")
+    options, argv = parser.parse_known_args(argv)
+    if options.on == "local":
+        _train(argv, RankingCLI)
+        return
+    parser.add_argument("--address")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--gpus-per-worker", type=float, default=0.0)
+    parser.add_argument("--max-failures", type=int, default=0)
+    options, argv = parser.parse_known_args(argv, options)
+    _on_ray(argv, options)
+
+
+def _on_ray(argv: Sequence[str], options: argparse.Namespace) -> None:
+    """Runs the same arguments in every worker of a cluster; all start again when one of them is lost."""
+    from crossjem_pl.cli.main import quiet_libraries
+    from crossjem_pl.inference.score import ray_cluster
+
+    folder = Path.cwd()
+
+    def work() -> None:
+        os.chdir(folder)
+        lightning = import_module("ray.train.lightning")
+
+        class OnRay(RankingCLI):
+            def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+                if self._chosen(self.config_init).trainer.strategy in ("auto", "ddp"):
+                    kwargs["strategy"] = lightning.RayDDPStrategy()
+                return super().instantiate_trainer(plugins=[lightning.RayLightningEnvironment()], **kwargs)
+
+        quiet_libraries()
+        _train(argv, OnRay)
+
+    resources = {"CPU": 1, "GPU": options.gpus_per_worker}
+    with (
+        ray_cluster(options.address, "training", "ray.train.torch", True) as (ray, torch_on_ray),
+        TemporaryDirectory() as storage,  # for Ray's own notes: checkpoints are in the run folder
+    ):
+        workers = ray.train.ScalingConfig(
+            num_workers=options.workers, use_gpu=options.gpus_per_worker > 0, resources_per_worker=resources
+        )
+        failures = ray.train.FailureConfig(max_failures=options.max_failures)
+        run = ray.train.RunConfig(storage_path=storage, failure_config=failures)
+        torch_on_ray.TorchTrainer(work, scaling_config=workers, run_config=run).fit()
+
+
+def _train(argv: Sequence[str], cli: type[RankingCLI]) -> None:
     argv = _limit_classes(argv)
 
-    class Chosen(RankingCLI):
+    class Chosen(cli):  # type: ignore[misc, valid-type]
         """Of one subcommand: the options of the others take as long to describe."""
 
         @staticmethod

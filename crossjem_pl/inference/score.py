@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -30,7 +31,7 @@ from crossjem_pl.inference.reranker import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.threshold import pass_limits
 
-__all__ = ["Estimate", "Job", "Part", "check_same", "estimate", "score"]
+__all__ = ["Estimate", "Job", "Part", "check_same", "estimate", "ray_cluster", "score"]
 
 
 class Part(NamedTuple):
@@ -394,15 +395,6 @@ class _Stream:
 
 def _on_ray(job: Job, todo: Sequence[int], address: str | None, workers: int, gpus: float) -> Iterator[Part]:
     """Scores the parts in actors of a cluster; a part whose actor or node is lost is scored by another one."""
-    try:
-        ray, data = import_module("ray"), import_module("ray.data")
-    except ImportError as error:
-        raise ImportError(
-            f"scoring on Ray needs the extra: pip install 'crossjem_pl[scale]' ({error})"
-        ) from error
-    started = not ray.is_initialized()
-    if started:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
 
     class Worker:
         """An actor, which loads the model once."""
@@ -414,7 +406,7 @@ def _on_ray(job: Job, todo: Sequence[int], address: str | None, workers: int, gp
             parts = [self.scoring.score_part(int(number)) for number in batch["number"]]
             return {name: [getattr(part, name) for part in parts] for name in Part._fields}
 
-    try:
+    with ray_cluster(address, "scoring", "ray.data") as (_, data):
         parts = data.from_items([{"number": number} for number in todo], override_num_blocks=len(todo) or 1)
         # one task at a time: none waits behind a slow actor
         pool = data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
@@ -422,6 +414,31 @@ def _on_ray(job: Job, todo: Sequence[int], address: str | None, workers: int, gp
         for left, row in zip(reversed(range(len(todo))), done.iter_rows(), strict=True):
             part = Part(**{name: int(row[name]) for name in Part._fields if name != "seconds"})
             yield part._replace(seconds=float(row["seconds"]), left=left)
+
+
+@contextmanager
+def ray_cluster(
+    address: str | None, doing: str, library: str, show_output: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """`ray` and one of its libraries, connected to the cluster at an address ("auto" for a running one), or to one that
+    lasts as long as this; `show_output` prints what workers print.
+
+    Raises:
+        ImportError: without Ray; names the extra that `doing` needs.
+    """
+    try:
+        ray, part = import_module("ray"), import_module(library)
+    except ImportError as error:
+        raise ImportError(
+            f"{doing} on Ray needs the extra: pip install 'crossjem_pl[scale]' ({error})"
+        ) from error
+    started = not ray.is_initialized()
+    if started:
+        dashboard = False if address is None else None
+        # without an address Ray would join whatever cluster it finds on this machine
+        ray.init(address=address or "local", log_to_driver=show_output, include_dashboard=dashboard)
+    try:
+        yield ray, part
     finally:
         if started:
             ray.shutdown()

@@ -188,6 +188,11 @@ class Ranker(nn.Module, ABC):
         """The pretrained parts, which may get another learning rate than the rest."""
         return []
 
+    def shards(self) -> list[nn.Module]:
+        """Parts whose weights sharded training gathers one part at a time: modules that every run calls, and calls as
+        modules, equally often. By default none: all weights are gathered at once."""
+        return []
+
     def one_pass_items(self, ranking_list: RankingList) -> int:
         """How many of the leading items one training pass can hold (all unless a ranker has a limit)."""
         return len(ranking_list)

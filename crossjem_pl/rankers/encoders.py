@@ -186,7 +186,7 @@ def _keeps_special_tokens(folder: Path) -> bool:
 def load_encoder(
     name: str, options: EncoderOptions, auto_class: Any = None, **config_overrides: Any
 ) -> nn.Module:
-    """A Hugging Face model in float32.
+    """A Hugging Face model in float32; under `torch.device("meta")` its shapes alone.
 
     Args:
         name: hub id, folder, or `packaged:all-MiniLM-L6-v2`.
@@ -216,9 +216,9 @@ def load_encoder(
             config.layer_types = config.layer_types[:layers]
     for field, value in config_overrides.items():
         setattr(config, field, value)
+    random = options.get("random_init") or torch.get_default_device().type == "meta"
     if own and Bert.fits(config):
         config.dtype = torch.float32  # as transformers notes it, for those who read the saved folder
-        random = options.get("random_init")
         model: Any = Bert(config).init_weights() if random else _bert_with_weights(name, config)
     else:
         from transformers import AutoModel, AutoModelForTextEncoding
@@ -226,7 +226,7 @@ def load_encoder(
         keywords: dict[str, Any] = {"attn_implementation": attention} if attention else {}
         if auto_class is None:
             auto_class = AutoModelForTextEncoding if config.model_type in T5_FAMILIES else AutoModel
-        if options.get("random_init"):
+        if random:
             model = auto_class.from_config(config, dtype=torch.float32, **keywords)
         else:
             model = _with_weights(name, config, auto_class, keywords)

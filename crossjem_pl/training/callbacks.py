@@ -45,8 +45,16 @@ class AverageWithStart(Callback):
         self._validation = ExitStack()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if stage == "fit":  # a resumed run restores its weights after this
-            self._start = {name: p.detach().clone() for name, p in pl_module.named_parameters()}
+        if stage == "fit" and not trainer.strategy.restore_checkpoint_after_setup:
+            self._note_start(pl_module)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.strategy.restore_checkpoint_after_setup:  # which shards the weights between the two
+            self._note_start(pl_module)
+
+    def _note_start(self, module: LightningModule) -> None:
+        """Before a resumed run restores its weights."""
+        self._start = {name: p.detach().clone() for name, p in module.named_parameters()}
 
     @contextmanager
     def averaged(self, module: LightningModule) -> Iterator[None]:

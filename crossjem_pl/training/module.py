@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from functools import partial, partialmethod
 from typing import Any, Literal
 
@@ -13,6 +14,12 @@ import torch.distributed as dist
 from lightning import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
@@ -84,14 +91,58 @@ class RankingModule(LightningModule):
         self._trained_texts: Counter[str] = Counter()
         self._scored_texts: Counter[str] = Counter()
         self._warned: set[str] = set()
+        self._whole: tuple[Ranker, ...] = ()
+        """The ranker as it was before it was sharded; in a tuple, as it is no part of this module."""
 
     def setup(self, stage: str) -> None:
         corpus = getattr(getattr(self.trainer, "datamodule", None), "item_texts", None)
         if not self.ranker.trainable and corpus is not None:
             self.ranker.index_items(corpus())
 
+    def configure_model(self) -> None:
+        """Under Lightning's `ModelParallelStrategy` leaves each process its part of every weight (FSDP2).
+
+        The first process gives the weights; in the others the ranker may be on the meta device.
+        """
+        if self.device_mesh is None or self._whole:
+            return
+        whole, mesh = self.ranker, self.device_mesh["data_parallel"]
+        empty: dict[int, Any] = {}
+        for parameter in whole.parameters():
+            empty[id(parameter)] = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        ranker = self.ranker = deepcopy(whole, empty)
+        for module in (*ranker.shards(), ranker):
+            fully_shard(module, mesh=mesh, reshard_after_forward=True)  # callbacks see no whole weights
+        register_fsdp_forward_method(ranker, "vectors")
+        ranker.to_empty(device=mesh.device_type)
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(ranker, whole.state_dict(), options=options)
+        # also those that no state dict has
+        for buffer, given in zip(ranker.buffers(), whole.buffers(), strict=True):
+            if self.global_rank == 0:
+                buffer.copy_(given)
+            dist.broadcast(buffer, 0)
+        self._whole = (whole,)
+
+    def whole_ranker(self) -> Ranker:
+        """The ranker with all its weights, which is what is saved; all processes call it together.
+
+        Sharded weights are gathered in the memory of the first process's host; in the others they are anything.
+        """
+        if not self._whole:
+            return self.ranker
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        if weights := get_model_state_dict(self.ranker, options=options):  # empty but in the first process
+            self._whole[0].load_state_dict(weights)
+        return self._whole[0]
+
     def forward(self, batch: ListBatch) -> Tensor:
         """Scores, float32 [lists, max_items]."""
+        if self._whole and (runs := batch.inputs.runs):
+            # sharded layers are gathered in every run, so all processes make as many; more of them change no score
+            most = torch.tensor(len(runs), device=self.device)
+            dist.all_reduce(most, dist.ReduceOp.MAX)
+            runs += runs[-1:] * (int(most) - len(runs))
         return self.ranker(batch.inputs)
 
     def training_step(self, batch: ListBatch, batch_idx: int) -> Tensor:
@@ -147,7 +198,7 @@ class RankingModule(LightningModule):
             queries, items = self.ranker.vectors(batch.inputs)
             inputs: Any = batch.inputs  # a ranker with vectors makes batches with the keys of their texts
             return items, self.loss(queries, items, targets, mask, inputs.item_keys, inputs.query_keys)
-        scores = self.ranker(batch.inputs)
+        scores = self(batch)
         return scores, self.loss(scores, targets, mask)
 
     def _why_not_finite(self, batch: ListBatch, targets: Tensor, scores: Tensor, loss: Tensor) -> str:
@@ -213,7 +264,7 @@ class RankingModule(LightningModule):
             yield group
 
     def _evaluate(self, batch: ListBatch, batch_idx: int) -> None:
-        scores, mask = self.ranker(batch.inputs).float(), batch.inputs.item_mask
+        scores, mask = self(batch).float(), batch.inputs.item_mask
         if not bool(torch.isfinite(scores).all()):
             bad = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
             raise ValueError(f"list {batch.query_ids[bad]!r}: the ranker gave a score that is not finite")

@@ -100,27 +100,30 @@ class RunFolder(Callback):
             self._validated = _weights(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        if trainer.sanity_checking or not _writes(trainer):
+        if trainer.sanity_checking:
             return
         monitored = trainer.callback_metrics.get(f"val/{pl_module.metrics[0]}")
         value = None if monitored is None else float(monitored)
         if value is not None and self.best is not None and value <= self.best:
             return
         self.best = value
-        self._write_stage(trainer, pl_module, "val")
-        if trainer.state.fn == "fit":
-            self._export(trainer, pl_module)
+        with self._validated_weights(pl_module):
+            ranker = pl_module.whole_ranker()
+            if _writes(trainer):
+                self._write_stage(trainer, pl_module, "val", ranker)
+            if trainer.state.fn == "fit":
+                self._export(trainer, ranker)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         self.seconds, self._started = self._elapsed(), None
-        if not _writes(trainer):
-            return
         if not self._exported:  # never validated
             with ExitStack() as stack:
                 for callback in trainer.callbacks:  # type: ignore[attr-defined]
                     if isinstance(callback, AverageWithStart):
                         stack.enter_context(callback.averaged(pl_module))
-                self._export(trainer, pl_module)
+                self._export(trainer, pl_module.whole_ranker())
+        if not _writes(trainer):
+            return
         self._summarise(trainer, pl_module, {})
         root = _root(trainer)
         score = (
@@ -133,23 +136,25 @@ class RunFolder(Callback):
         print(f"Use it:      crossjem rank {root / 'model'} QUERY ITEM ITEM ...", flush=True)
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
+        ranker = pl_module.whole_ranker()
         if _writes(trainer):
-            self._write_stage(trainer, pl_module, "test")
+            self._write_stage(trainer, pl_module, "test", ranker)
 
     def on_predict_end(self, trainer: Trainer, pl_module: Any) -> None:
+        ranker = pl_module.whole_ranker()
         if _writes(trainer):
-            write_run(pl_module.runs["predict"], _root(trainer) / "predict.trec", tag=_tag(pl_module.ranker))
+            write_run(pl_module.runs["predict"], _root(trainer) / "predict.trec", tag=_tag(ranker))
 
-    def _export(self, trainer: Trainer, module: RankingModule) -> None:
-        with self._validated_weights(module):
-            check_finite(module.ranker.state_dict())
-            save_ranker(module.ranker, _root(trainer) / "model")
+    def _export(self, trainer: Trainer, ranker: Ranker) -> None:
+        if _writes(trainer):
+            check_finite(ranker.state_dict())
+            save_ranker(ranker, _root(trainer) / "model")
         self._exported = True
 
     @contextmanager
-    def _validated_weights(self, module: RankingModule, wanted: bool = True) -> Iterator[None]:
+    def _validated_weights(self, module: RankingModule) -> Iterator[None]:
         """While it lasts the ranker has the averaged weights that were validated, if there are such."""
-        if self._validated is None or not wanted:
+        if self._validated is None:
             yield
             return
         now = _weights(module)
@@ -157,11 +162,9 @@ class RunFolder(Callback):
         yield
         module.ranker.load_state_dict(now)
 
-    def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage) -> None:
+    def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage, ranker: Ranker) -> None:
         root, run = _root(trainer), module.runs[stage]
-        with self._validated_weights(module, stage == "val"):
-            tag = _tag(module.ranker)
-        write_run(run, root / f"{stage}.trec", tag=tag)
+        write_run(run, root / f"{stage}.trec", tag=_tag(ranker))
         data, figures = getattr(trainer, "datamodule", None), {}
         lists: list[RankingList] = []
         if isinstance(data, RankingDataModule):

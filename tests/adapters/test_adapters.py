@@ -273,7 +273,12 @@ def test_every_adapter_has_an_extra_and_an_example() -> None:
 def test_a_missing_library_is_an_error_that_names_the_extra(
     adapter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in {*LIBRARIES.values(), *(name.partition(".")[0] for name in LIBRARIES.values())}:
+    roots = {name.partition(".")[0] for name in LIBRARIES.values()}
+    for name in {
+        *LIBRARIES.values(),
+        *roots,
+        *(name for name in sys.modules if name.partition(".")[0] in roots),
+    }:
         monkeypatch.setitem(sys.modules, name, None)  # nor is the library of another one imported
     monkeypatch.delitem(sys.modules, f"crossjem_pl.adapters.{adapter}", raising=False)
     with pytest.raises(ImportError, match=rf"pip install 'crossjem_pl\[{adapter}\]'") as error:

@@ -18,8 +18,10 @@ from safetensors.torch import load_file
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.trec import read_run
+from crossjem_pl.rankers.folder import load_ranker
 from tests.conftest import example_lists, root
 from tests.processes import run_two
+from tests.tiny_models import write_gpt
 
 CONFIG = """
 trainer: {{accelerator: cpu, max_epochs: 2, enable_progress_bar: false, enable_model_summary: false, logger: false}}
@@ -32,6 +34,7 @@ model:
 data: {{val: {lists}, train: {lists}, eval_batch_size: 2, batch_size: 1}}
 """
 
+LOSS = ("-c", "losses/info_nce")
 DYING = """
 import os, signal, sys, time
 from pathlib import Path
@@ -103,21 +106,15 @@ def test_torchrun_ends_when_a_process_is_killed_and_the_run_resumes_to_the_same_
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    run_two(as_torchrun, free_port(), [*fit(config, whole)])
-    (tmp_path / "dying.py").write_text(DYING)
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    words += ["--rdzv-endpoint", "127.0.0.1:0", str(tmp_path / "dying.py"), *fit(config, stopped)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root()), "DIES": str(stopped)}
-    ended = subprocess.run(
-        [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
+    run_two(as_torchrun, free_port(), fit(config, whole, *LOSS))
+    ended = killed(config, stopped, *LOSS)
     now = time.time()
     assert ended.returncode != 0
     assert "SIGKILL" in ended.stderr, "torchrun says which process died, and of what"
     assert now - float((stopped / "died").read_text()) < 60
     step = torch.load(stopped / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     assert 0 < step < 14
-    run_two(as_torchrun, free_port(), [*fit(config, stopped), "--ckpt_path", "last"])
+    run_two(as_torchrun, free_port(), [*fit(config, stopped, *LOSS), "--ckpt_path", "last"])
     weights = [load_file(folder / "model" / "model.safetensors") for folder in (whole, stopped)]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -128,9 +125,64 @@ def test_torchrun_ends_when_a_process_is_killed_and_the_run_resumes_to_the_same_
     assert json.loads((tmp_path / "one" / "val_metrics.json").read_text())["means"] == pytest.approx(found[0])
 
 
-def fit(config: Path, folder: Path) -> list[str]:
+@pytest.mark.slow
+def test_two_workers_of_ray_train_as_one_process_does(
+    tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step of two workers with a list each is that of one process with both.
+
+    By SGD: AdamW makes of gradients that are 0 but for rounding steps of any size.
+    """
+    write_lists(example_lists(6, seed=4), tmp_path / "lists.jsonl")
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    command = ["fit", "-c", str(config), "-c", "losses/softmax_ce", "--model.ranker.dropout=0"]
+    command += ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1"]
+    two = [*command, "--on", "ray", "--workers=2", "--trainer.default_root_dir=two"]
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        assert main(two) == 2
+        assert "training on Ray needs the extra: pip install 'crossjem_pl[scale]'" in capsys.readouterr().err
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root()), *sys.path]))
+    assert main(two) == 0
+    assert main([*command, "--data.batch_size=2", "--trainer.default_root_dir=one"]) == 0
+    weights = [load_ranker(str(tmp_path / name / "model")).state_dict() for name in ("one", "two")]
+    torch.testing.assert_close(*weights)
+    found = [
+        json.loads((tmp_path / name / "val_metrics.json").read_text())["means"] for name in ("one", "two")
+    ]
+    assert found[0] == found[1]
+    assert "ray.train" not in (tmp_path / "two" / "config.yaml").read_text(), "it trains elsewhere too"
+
+
+@pytest.mark.slow
+def test_sharded_training_resumes_to_the_weights_of_ddp(tmp_path: Path) -> None:
+    """Each layer in two halves; the processes have unequal numbers of runs, and only the first one loads the model."""
+    encoder = write_gpt(tmp_path / "gpt")
+    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
+    config = tmp_path / "config.yaml"
+    text = CONFIG.format(encoder=encoder, lists=tmp_path / "lists.jsonl")
+    text = text.replace("DPR", "RankingGPT").replace("{encoder", "{pairs_per_pass: 3, encoder")
+    config.write_text(text.replace("logger:", "gradient_clip_val: 0.1, logger:"))
+    sharded = ["-c", "trainers/fsdp", "--trainer.strategy.data_parallel_size=2"]
+    run_two(as_torchrun, free_port(), fit(config, tmp_path / "whole"))
+    assert "SIGKILL" in killed(config, tmp_path / "stopped", *sharded).stderr
+    step = torch.load(tmp_path / "stopped" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert 0 < step < 14
+    run_two(as_torchrun, free_port(), [*fit(config, tmp_path / "stopped", *sharded), "--ckpt_path", "last"])
+    weights = [load_ranker(str(tmp_path / name / "model")).state_dict() for name in ("whole", "stopped")]
+    torch.testing.assert_close(*weights)
+    found = [
+        json.loads((tmp_path / n / "val_metrics.json").read_text())["means"] for n in ("whole", "stopped")
+    ]
+    assert found[0] == found[1]
+
+
+def fit(config: Path, folder: Path, *options: str) -> list[str]:
     """The training in two processes."""
-    words = ["fit", "-c", str(config), "-c", "losses/info_nce", "-c", "trainers/torchrun"]
+    words = ["fit", "-c", str(config), "-c", "trainers/torchrun", *options]
     words += ["--trainer.accelerator=cpu", "--trainer.devices=2", "--trainer.precision=32-true"]
     words += ["--data.num_workers=0", f"--trainer.default_root_dir={folder}"]
     return [*words, "--checkpoint.every_n_train_steps=3"]
@@ -149,3 +201,19 @@ def as_torchrun(rank: int, port: int, words: list[str]) -> None:
     os.environ.update({name: str(value) for name, value in {**ranks, **where}.items()})
     rank_zero_only.rank = rank  # read from the environment when Lightning was imported
     assert main(words) == 0
+
+
+def killed(config: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The training under torchrun, which loses a process after step 5."""
+    (folder.parent / "dying.py").write_text(DYING)
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    words += [
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        str(folder.parent / "dying.py"),
+        *fit(config, folder, *options),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root()), "DIES": str(folder)}
+    return subprocess.run(
+        [sys.executable, *words], env=environment, cwd=folder.parent, capture_output=True, text=True
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -86,6 +86,10 @@ class RankingGPT(PairRanker):
 
     def encoders(self) -> list[nn.Module]:
         return [self.model]
+
+    def shards(self) -> list[nn.Module]:
+        names: Any = self.model._no_split_modules
+        return [module for module in self.model.modules() if type(module).__name__ in names]
 
     def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:
         if side == "query":
