@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crossjem_pl import __version__
-from crossjem_pl.memory import small_kernel_cache
+from crossjem_pl.memory import collect_no_modules, importing, small_kernel_cache
 
 __all__ = ["COMMANDS", "TRAINING", "main", "quiet_libraries"]
 
@@ -65,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     quiet_libraries()
     small_kernel_cache()
+    if argv is None and args[:1] == ["rank"]:  # a program that ends at once
+        collect_no_modules()
     try:
         _run(args)
     except _mistakes() as error:
@@ -82,7 +84,8 @@ def _run(args: list[str]) -> None:
     if name == "test" and len(args) > 1 and not args[1].startswith("-"):
         command = _function("testing", "evaluate_model")
     elif name in TRAINING:
-        from crossjem_pl.cli.training import run_training
+        with importing():
+            from crossjem_pl.cli.training import run_training
 
         run_training(args)
         return

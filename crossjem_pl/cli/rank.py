@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crossjem_pl.cli.command import make_table, new_console
+from crossjem_pl.memory import importing
 
 if TYPE_CHECKING:
     from crossjem_pl.rankers.base import Explanation
@@ -54,8 +55,9 @@ def rank(
     if not texts or not every:
         raise ValueError("no items: give them after the query, or with --items FILE")
     query = texts[0]
-    from crossjem_pl.inference import Reranker
-    from crossjem_pl.rankers.encoders import PACKAGED
+    with importing():
+        from crossjem_pl.inference import Reranker
+        from crossjem_pl.rankers.encoders import PACKAGED
 
     reranker = Reranker(model or PACKAGED, device=device)
     if store is not None:

@@ -12,6 +12,7 @@ from typing import Any, Self, get_args, get_type_hints
 
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import crossjem_pl
 from crossjem_pl.hashing import content_sha256, file_sha256
@@ -176,11 +177,24 @@ def load_ranker(name: str) -> Ranker:
     _ranker_class(path, stored)
     check_files(folder, stored.get("files", {}), path)
     weights = read_weights(folder / "model.safetensors")
-    ranker = load_architecture(folder)
+    with _Undrawn():
+        ranker = load_architecture(folder)
     if prefix := stored.get("weights_prefix", ""):
         own = ranker.state_dict().keys()
         weights = {name if name in own else f"{prefix}{name}": value for name, value in weights.items()}
     return _load(ranker, weights, f"{folder / 'model.safetensors'} does not fit its config.json")
+
+
+class _Undrawn(TorchFunctionMode):
+    """Draws no initial weights: those of the folder, all of them, take their place."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
 
 
 def load_architecture(folder: Path) -> Ranker:
