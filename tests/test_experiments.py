@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.tables.runs import OneParser
 from crossjem_pl.cli import main
 from crossjem_pl.cli.training import RankingCLI, experiment_files
 from crossjem_pl.data.formats import write_lists
@@ -40,16 +40,6 @@ def tiny_encoders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for module in (encoders, rankinggpt, rankt5):
             patch.setattr(module, "resolve", resolve)
         yield
-
-
-class OneParser(RankingCLI):
-    """All have one parser, which takes longer to make than to use."""
-
-    def setup_parser(self, *arguments: Any) -> None:
-        if not hasattr(OneParser, "shared"):
-            super().setup_parser(*arguments)
-            OneParser.shared = self.parser
-        self.parser = OneParser.shared
 
 
 def built(*files: Path, options: Sequence[str] = ()) -> RankingCLI:

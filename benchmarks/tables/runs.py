@@ -65,14 +65,18 @@ def add_run_options(options: argparse.ArgumentParser, runs: str) -> None:
     )
 
 
-class _Parsed(RankingCLI):
-    """Reads a configuration and builds nothing. All have one parser, which takes longer to make than to use."""
+class OneParser(RankingCLI):
+    """Reads one configuration after the other. All have one parser, which takes longer to make than to use."""
 
     def setup_parser(self, *arguments: Any) -> None:
-        if not hasattr(_Parsed, "shared"):
+        if not hasattr(OneParser, "shared"):
             super().setup_parser(*arguments)
-            _Parsed.shared = self.parser
-        self.parser = _Parsed.shared
+            OneParser.shared = self.parser
+        self.parser = OneParser.shared
+
+
+class _Parsed(OneParser):
+    """Reads a configuration and builds nothing."""
 
     def instantiate_classes(self) -> None:
         pass
