@@ -1,13 +1,19 @@
-"""`crossjem tune`: the fastest passes, precision and compilation of a model on this machine."""
+"""`crossjem tune`: the fastest passes, precision and compilation of a model here, and other models beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
+from crossjem_pl.cli.command import make_table, new_console
+
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from crossjem_pl.inference import Reranker
     from crossjem_pl.lists import RankingList
 
 __all__ = ["sample_lists", "tune"]
@@ -24,10 +30,11 @@ def tune(
     precisions: Sequence[Literal["bfloat16", "float16"]] = ("bfloat16",),
     compile: bool = False,
     min_tau: float = 0.95,
+    against: Sequence[str] = (),
     device: str | None = None,
     save: bool = False,
 ) -> None:
-    """Measures the fastest passes and precision of a model on this machine.
+    """Measures the fastest passes and precision of a model on this machine, and how it compares with other models.
 
     Args:
         model: model folder or hub repository.
@@ -39,6 +46,8 @@ def tune(
         precisions: lower precisions to try; none: --precisions with nothing after it.
         compile: try torch.compile, which takes up to a minute.
         min_tau: least Kendall tau with the ranking in float32 by the model's own passes.
+        against: further models to time in turn with the tuned one: of another form, or exported, in 8 bits too.
+            Where the lists have labels their metrics are printed.
         device: cpu, cuda, ...; by default a GPU if there is one.
         save: store the choice in the model folder.
     """
@@ -53,7 +62,8 @@ def tune(
     from crossjem_pl.lists import counted
     from crossjem_pl.rankers.threshold import THRESHOLD_FILE, read_threshold, write_threshold
 
-    chosen = [each.select(range(min(len(each), items))) for each in sample_lists(lists, samples, items)]
+    sample = sample_lists(lists, samples, items, labels=bool(against))
+    chosen = [each.select(range(min(len(each), items))) for each in sample]
     reranker = Reranker(model, device=device)
     stored = Path(model) / THRESHOLD_FILE
     threshold = read_threshold(stored).of_folder(reranker.ranker) if stored.exists() else None
@@ -69,6 +79,10 @@ def tune(
         f"{counted(len(chosen), 'list')} of {min(map(len, chosen))} to {max(map(len, chosen))} items, {reranker.device}"
     )
     print(report)
+    if against:
+        names = [f"{model}, tuned", *against]
+        models = [reranker, *(Reranker(other, device=device) for other in against)]
+        new_console().print(_table(dict(zip(names, models, strict=True)), chosen, rounds))
     if not save:
         return
     if threshold is not None:
@@ -82,8 +96,8 @@ def tune(
     print(f"Saved in {Path(model) / 'config.json'}")
 
 
-def sample_lists(path: Path | None, count: int, items: int) -> list[RankingList]:
-    """The first lists of a file; without one, simulated lists of `items` items.
+def sample_lists(path: Path | None, count: int, items: int, labels: bool = False) -> list[RankingList]:
+    """The first lists of a file, with their labels if wanted; without one, simulated lists of `items` items.
 
     Raises:
         ValueError: if there are no lists.
@@ -91,12 +105,66 @@ def sample_lists(path: Path | None, count: int, items: int) -> list[RankingList]
     from crossjem_pl.data.formats import read_lists
     from crossjem_pl.data.simulator import simulate
 
+    column = "labels" if labels else None
     read = (
         simulate(count, items, seed=1)
         if path is None
-        else read_lists(path, label_column=None, score_column=None)
+        else read_lists(path, label_column=column, score_column=None)
     )
     lists = list(islice(read, count))
     if not lists:
         raise ValueError(f"{path}: no lists")
     return lists
+
+
+def _table(models: Mapping[str, Reranker], lists: Sequence[RankingList], rounds: int) -> Table:
+    """Milliseconds of every model from texts to sorted items, in turn, and metrics where all lists have labels.
+
+    Every list has been ranked before: tokens and vectors of items are cached. A model that stores states of items is
+    measured once more by id.
+    """
+    import torch
+    from rich.progress import track
+
+    from crossjem_pl.evaluation.metrics import RankingMetrics
+    from crossjem_pl.inference import Reranker
+    from crossjem_pl.inference.timing import take_turns
+    from crossjem_pl.rankers.neural import NeuralRanker
+    from crossjem_pl.text.token_store import TokenStore
+
+    measures = ("RR@10", "nDCG@10") if all(one.labels is not None for one in lists) else ()
+    with TemporaryDirectory() as folder:
+        running = dict(models)
+        for name, model in models.items():
+            ranker = model.ranker
+            if isinstance(ranker, NeuralRanker) and (states := ranker.store_states()) is not None:
+                texts = (
+                    (text, text) for one in lists for text in one.items
+                )  # texts are ids: they differ for sure
+                where = Path(folder) / str(len(running))
+                store = TokenStore.build(where, texts, ranker.tokenizer, ranker.max_item_tokens, states)
+                running[f"{name}, by id"] = Reranker(ranker, model.device, model.precision, store=store)
+        metrics = {name: RankingMetrics(measures) for name in running}
+        for name, model in running.items():
+            for one in lists if measures else ():
+                scores = torch.empty(1, len(one))
+                for row in model.rank(one.query, one.items):
+                    scores[0, row.index] = row.score
+                labels, mask = torch.tensor([one.labels]), torch.ones(1, len(one), dtype=torch.bool)
+                metrics[name].update([one.query_id], [one.item_ids], scores, labels, mask)
+        calls = {name: lambda one, r=model: r.rank(one.query, one.items) for name, model in running.items()}
+        turns = track([*lists] * (rounds + 1), description="comparing")
+        times = take_turns(calls, turns, warmup=len(lists))
+    own = next(iter(models))
+    rows = [
+        (
+            name,
+            f"{taken.median:.1f}",
+            f"{taken.ratio(times[own]):.2f}",
+            *(f"{value:.4f}" for value in metrics[name].compute().values()),
+        )
+        for name, taken in times.items()
+    ]
+    return make_table(
+        f"{len(lists)} lists, one at a time", ("", "ms a list (median)", "of the first", *measures), rows
+    )

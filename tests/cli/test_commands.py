@@ -19,7 +19,7 @@ from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.configuration import Configuration, Passes
 from crossjem_pl.inference.tune import TuneReport
-from crossjem_pl.rankers import BM25, DPR, CrossJEM
+from crossjem_pl.rankers import BM25, DPR, Ahead, CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 from crossjem_pl.text.token_store import TokenStore
@@ -223,6 +223,35 @@ def test_tune_prints_what_it_measured(folder: Path, capsys: pytest.CaptureFixtur
     for words in ("2 lists of 30 to 30 items, cpu", "as before", "L_u 128", "ms a list before"):
         assert words in printed
     assert (folder / "config.json").read_text() == before
+
+
+def test_tune_compares_with_models_of_other_forms(
+    folder: Path,
+    tiny_bert: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    other = str(tmp_path / "ahead")
+    save_ranker(Ahead(tiny_bert, upper_layers=1, max_query_tokens=16, max_item_tokens=16), other)
+    options = ["--samples", "3", "--rounds", "1", "--device", "cpu", "--no-passes", "--precisions"]
+    lists = tmp_path / "labelled.jsonl"
+    assert main(["tune", str(folder), str(lists), *options, "--against", other, str(folder)]) == 0
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    found = {name.strip(): [float(cell) for cell in cells] for name, *cells in rows}
+    own = f"{folder}, tuned"
+    assert list(found) == [own, other, str(folder), f"{other}, by id"]
+    assert found[own][1] == 1
+    assert found[own][2:] == found[str(folder)][2:] != found[other][2:], "RR@10, nDCG@10"
+    assert found[other][2:] == found[f"{other}, by id"][2:]
+    first = list(read_lists(lists))[:3]
+    scores = Reranker(folder, "cpu").score(first)
+    ranks = [
+        1 + int((row > row[one.labels.index(1)]).sum())  # type: ignore[union-attr]
+        for one, row in zip(first, scores, strict=True)
+    ]
+    assert found[own][2] == pytest.approx(sum(1 / rank for rank in ranks) / 3, abs=1e-4)
 
 
 def test_tune_saves_its_choice_and_says_what_becomes_of_the_threshold(
