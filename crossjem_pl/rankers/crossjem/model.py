@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack, get_args
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
@@ -77,10 +76,6 @@ FORMS: dict[Form, _Preset] = {
 }
 """What the arguments of `CrossJEM` are in each form where they are not given."""
 
-_RUN_COST = 64
-"""Tokens of padding that a further run must spare on one CPU thread. With 6 layers of width 384 on an AMD EPYC
-(Zen 4) 16 to 64 measured alike, and 100 or more slower."""
-
 _LAST_READER = "crossjem_pl 0.1 (commit f314800) reads such folders"
 
 
@@ -123,8 +118,6 @@ class CrossJEM(HeadRanker):
 
     Attributes:
         steps: the multiples to which `collate` pads, see `Steps`.
-        run_cost: tokens of padding that a further run of the network must spare, for inference on passes of unequal
-            length; None for 64 per thread on a CPU and one single run elsewhere.
 
     Raises:
         ValueError: on limits that contradict each other or the encoder's number of positions, for an unknown
@@ -166,7 +159,7 @@ class CrossJEM(HeadRanker):
         self.query_bias, self.own_places = whole.query_bias, whole.own_places
         self.max_items_per_pass, self.max_union_tokens = whole.max_items_per_pass, whole.max_union_tokens
         self.pass_order = pass_order
-        self.steps, self.run_cost = Steps(), None
+        self.steps = Steps()
         self._segments = has_segments(self.encoder)
         layers = whole.item_side_layers
         self._check(layers)
@@ -245,12 +238,9 @@ class CrossJEM(HeadRanker):
         mask = item_mask(lists)
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         passes = self._deal(queries.tokens, items.tokens, lists)
-        cost = self.run_cost
-        if cost is None and not self.training and next(self.parameters()).device.type == "cpu":
-            cost = _RUN_COST * torch.get_num_threads()
         made: list[dict[str, Tensor]] = []
         outputs, before = np.empty_like(passes.items), 0
-        for run, members, rows in runs(self, passes, cost):
+        for run, members, rows in runs(self, passes, self.padding_cost()):
             outputs[members] = before + rows
             before += len(run["item_pass"])
             made.append(run)

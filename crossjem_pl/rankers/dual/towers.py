@@ -318,7 +318,8 @@ class DecoupledRanker(NeuralRanker):
 
     def _rows(self, encoded: Encoded, texts: Sequence[str], side: Side) -> tuple[TextRows, Ints, Ints]:
         """Rows of the distinct texts, and of every text its row number and key."""
-        rows, row = text_rows(encoded.tokens, texts, self.formats[side], self.texts_per_pass)
+        cost = self.padding_cost()
+        rows, row = text_rows(encoded.tokens, texts, self.formats[side], self.texts_per_pass, cost)
         return rows, row, text_keys(rows.texts)[row]
 
     def tokenize(self, texts: Sequence[str], side: Side) -> Encoded:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from crossjem_pl.rankers.base import TensorRecord, tensors
-from crossjem_pl.text import Ragged
+from crossjem_pl.text import Ragged, length_runs
 from crossjem_pl.text.ragged import Ints
 
 if TYPE_CHECKING:
@@ -107,14 +107,24 @@ class RowFormat:
 
 
 def text_rows(
-    tokens: Ragged, texts: Sequence[str], row_format: RowFormat, rows_per_group: int
+    tokens: Ragged, texts: Sequence[str], row_format: RowFormat, rows_per_group: int, cost: int | None = None
 ) -> tuple[TextRows, Ints]:
-    """One row per distinct text, from the token ids of every text; and the row number of every text, int64 [texts]."""
+    """One row per distinct text, from the token ids of every text; and the row number of every text, int64 [texts].
+
+    A group has at most so many rows; it is cut further where that spares `cost` tokens of padding, see `length_runs`.
+    """
     number: dict[str, int] = {}
     distinct_of = np.array([number.setdefault(text, len(number)) for text in texts])
     distinct, rows = list(number), tokens.take(np.unique(distinct_of, return_index=True)[1])
     order = np.argsort(rows.lengths, kind="stable")
     chunks = np.split(order, range(rows_per_group, len(order), rows_per_group))
+    if cost is not None:
+        runs = [
+            (chunk, run)
+            for chunk in chunks
+            for run in sorted(length_runs(rows.lengths[chunk], cost), key=min)
+        ]
+        chunks = [chunk[run] for chunk, run in runs]
     groups = [row_format.rows(rows.take(chosen)) for chosen in chunks]
     return TextRows(groups, [distinct[i] for i in order]), np.argsort(order)[distinct_of]
 
