@@ -78,6 +78,7 @@ class Part:
         budget: how long every row is trained: "lists", on the same number of lists, or "minutes", for the same time (a
             row's seconds per optimiser step are measured first); None for what the configuration says.
         labels_too: whether every row is trained on the labels as well, for more columns.
+        one_seed: whether the first of several seeds is enough here.
         note: what a reader has to know.
     """
 
@@ -89,6 +90,7 @@ class Part:
     baseline: str | None = None
     budget: Literal["lists", "minutes"] | None = None
     labels_too: bool = False
+    one_seed: bool = False
     note: str = ""
 
 

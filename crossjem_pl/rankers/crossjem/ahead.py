@@ -58,8 +58,8 @@ class Ahead(HeadRanker):
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; BERT, DistilBERT, ELECTRA, RoBERTa and their kin.
         head: how token states become scores; None for `MatchHead` as in CROSS-JEM's recommended form.
-        upper_layers: how many of the encoder's last layers see the query. None, one and two rank alike on package
-            titles; each costs more than all the rest of ranking by id.
+        upper_layers: how many of the encoder's last layers see the query; each costs more than all the rest of ranking
+            by id.
         query_bias: what is added to the items' attention logits on the query's words. Below 0, training begins near an
             encoding of the items on their own.
         options: see `RankerOptions`.
