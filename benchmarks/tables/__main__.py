@@ -72,7 +72,9 @@ def run(args: argparse.Namespace) -> None:
         rows = tuple(row for row in part.rows if args.only is None or row.name in args.only)
         if part.kind != "settings":
             runner.check_data()
-        work = Work(dataclasses.replace(part, rows=rows), runner, args.seeds[:1] if part.one_seed else args.seeds)
+        work = Work(
+            dataclasses.replace(part, rows=rows), runner, args.seeds[:1] if part.one_seed else args.seeds
+        )
         lines, cells = KINDS[part.kind](work)
         found["parts"].append({"caption": part.caption, "dataset": runner.name, "cells": cells})
         page += [f"## {part.caption}", "", runner.describe(), ""]
