@@ -138,17 +138,15 @@ def _table(models: Mapping[str, Reranker], lists: Sequence[RankingList], rounds:
         for name, model in models.items():
             ranker = model.ranker
             if isinstance(ranker, NeuralRanker) and (states := ranker.store_states()) is not None:
-                texts = (
-                    (text, text) for one in lists for text in one.items
-                )  # texts are ids: they differ for sure
+                texts = ((text, text) for one in lists for text in one.items)  # ids that differ for sure
                 where = Path(folder) / str(len(running))
                 store = TokenStore.build(where, texts, ranker.tokenizer, ranker.max_item_tokens, states)
                 running[f"{name}, by id"] = Reranker(ranker, model.device, model.precision, store=store)
-        metrics = {name: RankingMetrics(measures) for name in running}
-        for name, model in running.items():
-            for one in lists if measures else ():
+        metrics = {name: RankingMetrics(measures) for name in running if measures}
+        for name in metrics:
+            for one in lists:
                 scores = torch.empty(1, len(one))
-                for row in model.rank(one.query, one.items):
+                for row in running[name].rank(one.query, one.items):
                     scores[0, row.index] = row.score
                 labels, mask = torch.tensor([one.labels]), torch.ones(1, len(one), dtype=torch.bool)
                 metrics[name].update([one.query_id], [one.item_ids], scores, labels, mask)
@@ -161,7 +159,7 @@ def _table(models: Mapping[str, Reranker], lists: Sequence[RankingList], rounds:
             name,
             f"{taken.median:.1f}",
             f"{taken.ratio(times[own]):.2f}",
-            *(f"{value:.4f}" for value in metrics[name].compute().values()),
+            *(f"{value:.4f}" for value in (metrics[name].compute().values() if measures else ())),
         )
         for name, taken in times.items()
     ]

@@ -19,6 +19,7 @@ from crossjem_pl.data.trec import write_qrels, write_run
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.configuration import Configuration, Passes
 from crossjem_pl.inference.tune import TuneReport
+from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, DPR, Ahead, CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
@@ -252,6 +253,12 @@ def test_tune_compares_with_models_of_other_forms(
         for one, row in zip(first, scores, strict=True)
     ]
     assert found[own][2] == pytest.approx(sum(1 / rank for rank in ranks) / 3, abs=1e-4)
+    bare = [RankingList.from_texts(one.query, one.items, one.query_id) for one in first]
+    write_lists(bare, tmp_path / "bare.jsonl")
+    assert main(["tune", str(folder), str(tmp_path / "bare.jsonl"), *options, "--against", other]) == 0
+    printed = capsys.readouterr().out
+    assert "by id" in printed
+    assert "RR@10" not in printed
 
 
 def test_tune_saves_its_choice_and_says_what_becomes_of_the_threshold(
