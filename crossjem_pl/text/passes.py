@@ -75,7 +75,7 @@ def distinct_rows(items: Ragged) -> tuple[Ints, Ints]:
 
 
 def length_runs(lengths: Ints, cost: int) -> list[Ints]:
-    """Row numbers of each run; every row is in one of them. A run pads its rows to its longest.
+    """Row numbers of each run, the longest rows first; every row is in one of them. A run pads its rows to its longest.
 
     Beginning with all rows in one, runs are cut in two where that spares the most padding, as long as a cut
     spares at least `cost` tokens.

@@ -139,6 +139,7 @@ def test_passes_of_unequal_length_run_without_much_padding(tiny_bert: str) -> No
     batch = ranker.collate(lists)
     assert sum(run["input_ids"].numel() for run in batch.runs) < 0.75 * whole["input_ids"].numel()
     torch.testing.assert_close(ranker(batch), expected, **TOLERANCE)
+    assert len(ranker.train().collate(lists).runs) == len(batch.runs) > 1, "training too"
 
 
 # --- several passes ----------------------------------------------------------------------------------------

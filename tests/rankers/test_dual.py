@@ -21,6 +21,7 @@ from crossjem_pl.rankers.dual.vectors import TextRows
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.rankers import public_models
 from tests.rankers.cases import CASES, LIMITS
+from tests.tiny_models import WORDS
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 DUAL = sorted(n for n in CASES if issubclass(RANKERS[n.split("-")[0]], DualRanker))
@@ -158,6 +159,19 @@ def test_each_distinct_text_is_encoded_once(
     torch.testing.assert_close(out[-1], out[0])
     assert torch.equal(batch.item_keys[-1], batch.item_keys[0])
     assert batch.query_keys[-1] == batch.query_keys[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("ranker", DECOUPLED, indirect=True)
+def test_texts_of_unequal_length_are_encoded_without_much_padding(ranker: DecoupledRanker) -> None:
+    uneven = [RankingList.from_texts("red shoes", ["shoes " * 12, *(f"{word} lamp" for word in WORDS[:40])])]
+    ranker.texts_per_pass, ranker.run_cost = 128, 10**9
+    whole, expected = ranker.collate(uneven), ranker(ranker.collate(uneven))
+    ranker.run_cost = 16
+    split = ranker.collate(uneven)
+    sizes = [sum(g["input_ids"].numel() for g in batch.items.groups) for batch in (whole, split)]
+    assert sizes[1] <= sizes[0] - 16
+    torch.testing.assert_close(ranker(split), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("ranker", DECOUPLED, indirect=True)

@@ -119,12 +119,7 @@ def text_rows(
     order = np.argsort(rows.lengths, kind="stable")
     chunks = np.split(order, range(rows_per_group, len(order), rows_per_group))
     if cost is not None:
-        runs = [
-            (chunk, run)
-            for chunk in chunks
-            for run in sorted(length_runs(rows.lengths[chunk], cost), key=min)
-        ]
-        chunks = [chunk[run] for chunk, run in runs]
+        chunks = [chunk[run] for chunk in chunks for run in reversed(length_runs(rows.lengths[chunk], cost))]
     groups = [row_format.rows(rows.take(chosen)) for chosen in chunks]
     return TextRows(groups, [distinct[i] for i in order]), np.argsort(order)[distinct_of]
 
