@@ -7,6 +7,7 @@ import dataclasses
 import math
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -191,7 +192,10 @@ def item_side_states(ranker: CrossJEM, joint: Joint, first: int = 0) -> tuple[Jo
         if config is not None:
             config._attn_implementation = "eager"
     start = len(joint.query) + 2
-    context, own = joint.states, []
+    mask = torch.zeros(1, 1, *[start + max(map(len, joint.items))] * 2)
+    mask[..., :start, start:] = -math.inf
+    mask[..., start:, 1 : start - 1] = ranker.query_bias
+    rows = []
     for item in joint.items:
         tokens = torch.stack([joint.state_of(token) for token in item])
         if ranker.own_places:
@@ -201,15 +205,47 @@ def item_side_states(ranker: CrossJEM, joint: Joint, first: int = 0) -> tuple[Jo
                 if hasattr(ranker.encoder, "embeddings_project"):  # ELECTRA's embeddings are narrower
                     shift = shift @ ranker.encoder.get_parameter("embeddings_project.weight").T
                 tokens[place] += shift
-        states = torch.cat([joint.states[:start], tokens])[None]
-        mask = torch.zeros(states.shape[1], states.shape[1])
-        mask[:start, start:] = -math.inf
-        mask[start:, 1 : start - 1] = ranker.query_bias
-        for layer in layers:
-            states = layer(states, attention_mask=mask[None, None])
-        context = torch.cat([states[0, :start], joint.states[start:]])
-        own.append(states[0, start:])
-    return dataclasses.replace(joint, states=context), own
+        rows.append(torch.cat([joint.states[:start], tokens]))
+    for layer in layers:
+        own, between = [], []
+        for states in rows:
+            done, attended = with_attended(layer, states, mask[..., : len(states), : len(states)])
+            own.append(done)
+            between.append(attended)
+        rows = shared_feed_forward(layer, joint, own, between) if ranker.shared_feed_forward else own
+    context = torch.cat([rows[-1][:start], joint.states[start:]])
+    return dataclasses.replace(joint, states=context), [states[start:] for states in rows]
+
+
+def with_attended(layer: Any, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The states after the layer, and those that its feed-forward network reads."""
+    seen: list[Tensor] = []
+    inner = layer.intermediate if hasattr(layer, "intermediate") else layer.ffn
+    hook = inner.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
+    done = layer(states[None], attention_mask=mask)[0]
+    hook.remove()
+    return done, seen[0]
+
+
+def shared_feed_forward(layer: Any, joint: Joint, own: list[Tensor], between: list[Tensor]) -> list[Tensor]:
+    """The states with the feed-forward network on the mean of what a token's copies got; the query's as they are."""
+    start = len(joint.query) + 2
+    copies: dict[int, list[Tensor]] = {}
+    for item, attended in {tuple(item): x for item, x in zip(joint.items, between, strict=True)}.items():
+        for token, x in zip(item, attended[start:], strict=True):
+            copies.setdefault(token, []).append(x)
+    made = []
+    for item, states, attended in zip(joint.items, own, between, strict=True):
+        done = states.clone()
+        for place, token in enumerate(item, start):
+            mean = torch.stack(copies[token]).mean(0)
+            if hasattr(layer, "intermediate"):
+                change = layer.output.dense(layer.intermediate(mean))
+                done[place] = layer.output.LayerNorm(change + attended[place])
+            else:
+                done[place] = layer.output_layer_norm(layer.ffn(mean) + attended[place])
+        made.append(done)
+    return made
 
 
 def query_scores(joint: Joint, own: list[Tensor], scale: float, *, whole: bool = False) -> Tensor:

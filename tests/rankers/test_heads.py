@@ -55,6 +55,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     "item-side": {"item_side_layers": 1},
     "item-side-item-attention": {"item_side_layers": 1, **ITEM},
     "item-side-own-places": {"item_side_layers": 1, "own_places": True, **ITEM},
+    "item-side-shared": {"item_side_layers": 1, "shared_feed_forward": True},
+    "item-side-best": {"item_side_layers": 1, "own_places": True, "shared_feed_forward": True, **ITEM},
 }
 
 
@@ -97,7 +99,7 @@ def test_equals_a_literal_reference(tiny_bert: str, head: str, layers: str) -> N
 @torch.no_grad()
 def test_several_item_side_layers_equal_a_literal_reference(tmp_path: Path) -> None:
     folder = str(tiny_models.write_bert(tmp_path / "bert", layers=3))
-    ranker = build(folder, "match", "item-side-own-places", item_side_layers=2)
+    ranker = build(folder, "match", "item-side-best", item_side_layers=2)
     one = random_lists(1, seed=2)[0]
     torch.testing.assert_close(ranker(ranker.collate([one]))[0], expected_scores(ranker, one), **TOLERANCE)
 
@@ -106,7 +108,7 @@ def test_several_item_side_layers_equal_a_literal_reference(tmp_path: Path) -> N
 @pytest.mark.parametrize("family", encoder_families.FAMILIES)
 def test_item_side_layers_of_other_encoders(family: str, tmp_path: Path) -> None:
     folder = encoder_families.write(tmp_path / family, family)
-    ranker = build(folder, "query", "item-side-own-places")
+    ranker = build(folder, "query", "item-side-best")
     one = random_lists(1, seed=4)[0]
     options: dict[str, Any] = {"segments": family in ("bert", "electra"), "first": int(family == "roberta")}
     expected = expected_scores(ranker, one, **options)
@@ -116,7 +118,7 @@ def test_item_side_layers_of_other_encoders(family: str, tmp_path: Path) -> None
     torch.testing.assert_close(again(again.collate([one]))[0], expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("layers", ["item-side", "item-side-own-places"])
+@pytest.mark.parametrize("layers", ["item-side", "item-side-own-places", "item-side-best"])
 def test_gradients_do_not_change_the_scores(tiny_bert: str, layers: str) -> None:
     """Training on a CPU multiplies out what inference leaves to the fused kernel."""
     ranker = build(tiny_bert, "match", layers)

@@ -17,7 +17,7 @@ from crossjem_pl.hashing import weights_sha256
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, init_arguments, item_mask, item_places, register, tensors
 from crossjem_pl.rankers.bert import HIDDEN
-from crossjem_pl.rankers.crossjem.attention import ItemSideLayers, check_attention
+from crossjem_pl.rankers.crossjem.attention import Copies, ItemSideLayers, check_attention
 from crossjem_pl.rankers.crossjem.batch import Steps, group_items, padded, token_tables, up
 from crossjem_pl.rankers.crossjem.heads import (
     HeadRanker,
@@ -259,7 +259,7 @@ class Ahead(HeadRanker):
             rows = torch.arange(group_item.numel(), device=states.device).unflatten(0, group_item.shape)
             rows = context_mask.numel() + rows
             masks = context_mask, word_mask, group_item, group_pass
-            states = self.upper(states, columns, rows, *masks, self.query_bias)
+            states = self.upper(Copies(states, columns, rows), *masks, self.query_bias)
         context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
         of_items = item_rows, item_mask, item_positions, item_pass
         return self.apply_head(

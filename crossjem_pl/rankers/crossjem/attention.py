@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,55 @@ from torch import Tensor, nn
 from crossjem_pl.rankers.bert import HIDDEN, attend
 from crossjem_pl.rankers.encoders import first_position
 
-__all__ = ["ItemSideLayers", "check_attention", "has_position_table", "joint_states", "place_table"]
+__all__ = [
+    "Copies",
+    "ItemSideLayers",
+    "SharedTokens",
+    "check_attention",
+    "has_position_table",
+    "joint_states",
+    "place_table",
+]
+
+
+class SharedTokens(NamedTuple):
+    """Tokens whose copies share one feed-forward network in each item-side layer.
+
+    With b_c what a copy c of token u has after attention, its state is LayerNorm(b_c + FFN(mean of b over u's copies))
+    in place of LayerNorm(b_c + FFN(b_c)): the same where the token has one copy.
+
+    Args:
+        token: int64 [P * Q + G * W], which of the tokens each state is a copy of; `tokens` for padding.
+        tokens: how many tokens there are.
+    """
+
+    token: Tensor
+    tokens: int
+
+    def mean(self, copies: Tensor) -> Tensor:
+        """[tokens + 1, width], the mean of each token's copies [P * Q + G * W, width]; 0 for tokens without any."""
+        ones = torch.ones_like(copies[:, 0])
+        number = ones.new_zeros(self.tokens + 1).index_add(0, self.token, ones)
+        total = copies.new_zeros(self.tokens + 1, copies.shape[1]).index_add(0, self.token, copies)
+        return total / number.clamp(min=1)[:, None]
+
+
+class Copies(NamedTuple):
+    """What `ItemSideLayers` begin with.
+
+    Args:
+        states: [n, width].
+        columns: int64 [P, Q], rows of `states`: those of the contexts.
+        rows: int64 [G, W], those of the items' tokens.
+        enter: makes the states, their queries, keys and values from fewer, so that these are projected once.
+        shared: the tokens whose copies share a feed-forward network; None for one of its own for each copy.
+    """
+
+    states: Tensor
+    columns: Tensor
+    rows: Tensor
+    enter: Callable[[Tensor], Tensor] | None = None
+    shared: SharedTokens | None = None
 
 
 class ItemSideLayers(nn.ModuleList):
@@ -23,7 +71,7 @@ class ItemSideLayers(nn.ModuleList):
     query attends to itself. Nothing is added to the encoder: where no two items share a token and the joint layers
     have "item" attention, these layers change nothing. Cost: (query + sum of the items) tokens in place of
     (query + union) in k of the layers; queries, keys and values of the first are computed once for all copies that
-    are equal.
+    are equal. With shared feed-forward networks (see `SharedTokens`) what remains for each copy is its attention.
 
     Args:
         encoder: the joint encoder; loses its last `layers` layers.
@@ -45,36 +93,29 @@ class ItemSideLayers(nn.ModuleList):
 
     def forward(
         self,
-        states: Tensor,
-        columns: Tensor,
-        rows: Tensor,
+        copies: Copies,
         context_mask: Tensor,
         word_mask: Tensor,
         group_item: Tensor,
         group_pass: Tensor,
         query_bias: float,
-        enter: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """States [P * Q + G * W, width]: those of the contexts, then those of the items' tokens group by group.
 
         Args:
-            states: [n, width].
-            columns: int64 [P, Q], rows of `states`: those of the contexts.
-            rows: int64 [G, W], those of the items' tokens.
+            copies: see there.
             context_mask, word_mask, group_item, group_pass: see `CrossJEM.run_axes`.
             query_bias: added to the logits of the items' tokens on the query's words.
-            enter: makes the states, their queries, keys and values from fewer, so that these are projected once.
         """
         of_context = torch.where(context_mask, 0.0, HIDDEN)
         of_query = torch.where(word_mask, query_bias, of_context)[group_pass]
         same = torch.where(group_item[:, :, None] == group_item[:, None, :], 0.0, HIDDEN)
         seen = torch.cat([of_query[:, None, :].expand(-1, same.shape[1], -1), same], dim=2)
-        apart = torch.arange(context_mask.numel(), device=states.device).unflatten(0, context_mask.shape)
+        apart = torch.arange(context_mask.numel(), device=group_pass.device).unflatten(0, context_mask.shape)
+        behind = torch.arange(group_item.numel(), device=group_pass.device).unflatten(0, group_item.shape)
         for layer in self:
-            keys = torch.cat([columns[group_pass], rows], dim=1)
-            states = _run(layer, states, enter, columns, of_context, rows, keys, seen)
-            enter, columns = None, apart
-            rows = apart.numel() + torch.arange(rows.numel(), device=rows.device).unflatten(0, rows.shape)
+            states = _run(layer, copies, group_pass, of_context, seen)
+            copies = Copies(states, apart, apart.numel() + behind, shared=copies.shared)
         return states
 
 
@@ -82,33 +123,37 @@ def joint_states(
     joint: Tensor,
     context_mask: Tensor,
     group_token: Tensor,
+    group_item: Tensor,
     entry_token: Tensor,
     entry_place: Tensor | None,
     entry_shared: Tensor | None,
     table: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor] | None]:
-    """What `ItemSideLayers` takes of joint passes: states, columns, rows and `enter`.
+) -> Copies:
+    """What `ItemSideLayers` take of joint passes.
 
     From the joint encoding [P, S, width], tensors of `CrossJEM.run_axes` and the embeddings of places (see
     `place_table`): the row of an entry's `entry_place` less that of its `entry_shared` is added to it.
     """
     passes, width = joint.shape[:2]
+    count = passes * width
     columns = torch.arange(passes, device=joint.device)[:, None] * width
     columns = columns + torch.arange(context_mask.shape[1], device=joint.device)
-    states = joint.flatten(0, 1)
+    states, rows = joint.flatten(0, 1), entry_token[group_token]
+    token = torch.where(context_mask, columns, count), torch.where(group_item >= 0, rows, count)
+    shared = SharedTokens(torch.cat([part.flatten() for part in token]), count)
     if entry_place is None or entry_shared is None:
-        return states, columns, entry_token[group_token], None
+        return Copies(states, columns, rows, shared=shared)
     in_joint = columns.flatten()
 
     def enter(values: Tensor) -> Tensor:
         """What the contexts and the entries have of values [P * S + places, ...], linear in the states."""
-        places = values[passes * width :]
+        places = values[count:]
         shift = F.embedding(entry_place, places) - F.embedding(entry_shared, places)
         return torch.cat([F.embedding(in_joint, values), F.embedding(entry_token, values) + shift])
 
     apart = torch.arange(context_mask.numel(), device=joint.device).unflatten(0, context_mask.shape)
     states = torch.cat([states, table.to(joint.dtype)])
-    return states, apart, context_mask.numel() + group_token, enter
+    return Copies(states, apart, context_mask.numel() + group_token, enter, shared)
 
 
 def place_table(encoder: nn.Module, places: int) -> Tensor:
@@ -155,22 +200,14 @@ def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
     )
 
 
-def _run(
-    layer: Any,
-    states: Tensor,
-    enter: Callable[[Tensor], Tensor] | None,
-    columns: Tensor,
-    of_context: Tensor,
-    rows: Tensor,
-    keys: Tensor,
-    seen: Tensor,
-) -> Tensor:
-    """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width], from states [n, width].
+def _run(layer: Any, copies: Copies, group_pass: Tensor, of_context: Tensor, seen: Tensor) -> Tensor:
+    """One layer, as BERT's or DistilBERT's, [P * Q + G * W, width].
 
-    `columns` [P, Q], `rows` [G, W] and `keys` [G, K] are rows of the states: those of the contexts, of the items'
-    tokens, and of what these attend to; `of_context` [P, Q] and `seen` [G, W, K] are added to the logits. `enter` makes
-    the states, queries, keys and values from fewer, so that these are projected once.
+    `of_context` [P, Q] and `seen` [G, W, Q + W] are added to the logits of the contexts, and of the groups on the
+    context of their pass and on themselves.
     """
+    states, columns, rows, enter, shared = copies
+    keys = torch.cat([columns[group_pass], rows], dim=1)
     bert = hasattr(layer, "intermediate")
     attention = layer.attention.self if bert else layer.attention
     linear = (
@@ -192,7 +229,14 @@ def _run(
     mixed = torch.cat([part.flatten(2).flatten(0, 1) for part in (context, items)])
     before = F.embedding(torch.cat([columns.flatten(), rows.flatten()]), states)
     if bert:
-        between = layer.attention.output(mixed, before)
-        return layer.output(layer.intermediate(between), between)
-    between = layer.sa_layer_norm(attention.out_lin(mixed) + before)
-    return layer.output_layer_norm(layer.ffn(between) + between)
+        between, last, norm = layer.attention.output(mixed, before), layer.output, layer.output.LayerNorm
+
+        def feed_forward(x: Tensor) -> Tensor:
+            return last.dropout(last.dense(layer.intermediate(x)))
+
+    else:
+        between = layer.sa_layer_norm(attention.out_lin(mixed) + before)
+        feed_forward, norm = layer.ffn, layer.output_layer_norm
+    if shared is None:
+        return norm(feed_forward(between) + between)
+    return norm(F.embedding(shared.token, feed_forward(shared.mean(between))) + between)

@@ -61,12 +61,13 @@ class _Preset(NamedTuple):
     query_bias: float
     item_side_layers: int
     own_places: bool
+    shared_feed_forward: bool
     max_items_per_pass: int
     max_union_tokens: int
 
 
-_PAPER = _Preset(LinearHead, "sequential", "full", 0.0, 0, False, 100, 262)
-_BEST = _Preset(best_head, "item", "item", -3.0, 1, True, 700, 450)
+_PAPER = _Preset(LinearHead, "sequential", "full", 0.0, 0, False, False, 100, 262)
+_BEST = _Preset(best_head, "item", "item", -3.0, 1, True, True, 700, 450)
 
 FORMS: dict[Form, _Preset] = {
     "paper": _PAPER,
@@ -89,7 +90,7 @@ class CrossJEM(HeadRanker):
     An argument that is None is that of the form: "paper" (linear head, sequential positions, full attention, no
     item-side layers, N = 100, L_u = 262), "paper-positional" (the same with the sinusoids of Table 6b), "best", the
     recommended form (match head, item positions, item attention with a query bias of -3, one item-side layer with the
-    items' own places, N = 700, L_u = 450), or "best-query" (the same with the query head).
+    items' own places and shared feed-forward networks, N = 700, L_u = 450), or "best-query" (the same, query head).
 
     Args:
         encoder: hub id, folder, or `packaged:all-MiniLM-L6-v2`; any Hugging Face encoder with [CLS] and
@@ -109,6 +110,8 @@ class CrossJEM(HeadRanker):
             `ItemSideLayers`.
         own_places: whether a copy enters these layers with the difference between the position embeddings of its
             place in its own item and of its place in the union added, so that word order counts.
+        shared_feed_forward: whether the copies of a token share one feed-forward network in these layers, see
+            `SharedTokens`: lists that share many tokens then cost little more than in the joint layers.
         max_query_tokens: limit of a query.
         max_item_tokens: limit of an item.
         max_items_per_pass: N of the paper.
@@ -137,6 +140,7 @@ class CrossJEM(HeadRanker):
         query_bias: float | None = None,
         item_side_layers: int | None = None,
         own_places: bool | None = None,
+        shared_feed_forward: bool | None = None,
         max_query_tokens: int = 64,
         max_item_tokens: int = 32,
         max_items_per_pass: int | None = None,
@@ -150,6 +154,8 @@ class CrossJEM(HeadRanker):
         whole = FORMS[form]._replace(**given)
         if own_places is None and not (whole.item_side_layers and whole.union_positions == "item"):
             whole = whole._replace(own_places=False)
+        if shared_feed_forward is None and not whole.item_side_layers:
+            whole = whole._replace(shared_feed_forward=False)
         made = head if head is not None else whole.head()
         init_args |= {**whole._asdict(), "head": {"class": type(made).__name__, "init_args": made.init_args}}
         limits = {"max_query_tokens": max_query_tokens, "max_item_tokens": max_item_tokens}
@@ -157,6 +163,7 @@ class CrossJEM(HeadRanker):
         self.encoder = load_encoder(encoder, options)
         self.union_positions, self.union_attention = whole.union_positions, whole.union_attention
         self.query_bias, self.own_places = whole.query_bias, whole.own_places
+        self.shared_feed_forward = whole.shared_feed_forward
         self.max_items_per_pass, self.max_union_tokens = whole.max_items_per_pass, whole.max_union_tokens
         self.pass_order = pass_order
         self.steps = Steps()
@@ -177,7 +184,7 @@ class CrossJEM(HeadRanker):
 
     @classmethod
     def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
-        known = {"own_places": False, **init_args}  # version 0.1 had none
+        known = {"own_places": False, "shared_feed_forward": False, **init_args}  # version 0.1 had neither
         known["item_side_layers"] = known.pop("split_layers", known.get("item_side_layers"))
         lost = {
             "item layers": known.pop("item_layers", 0),
@@ -320,10 +327,12 @@ class CrossJEM(HeadRanker):
             assert group_token is not None
             assert group_item is not None
             assert group_pass is not None
-            entries = group_token, entry_token, entry_place, entry_shared
-            taken, columns, rows, enter = joint_states(hidden, context_mask, *entries, table)
+            entries = entry_token, entry_place, entry_shared
+            copies = joint_states(hidden, context_mask, group_token, group_item, *entries, table)
+            if not self.shared_feed_forward:
+                copies = copies._replace(shared=None)
             masks = context_mask, word_mask, group_item, group_pass
-            states = self.item_side_layers(taken, columns, rows, *masks, self.query_bias, enter)
+            states = self.item_side_layers(copies, *masks, self.query_bias)
             context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
         items = item_rows, item_mask, item_positions, item_pass
         return self.apply_head(TokenStates(context.float(), context_mask, word_mask, states.float(), *items))
@@ -360,6 +369,10 @@ class CrossJEM(HeadRanker):
             (
                 self.own_places and not (item_side_layers and self.union_positions == "item"),
                 "own_places needs union_positions='item' and item-side layers",
+            ),
+            (
+                self.shared_feed_forward and not item_side_layers,
+                "shared_feed_forward needs item-side layers",
             ),
             (
                 self.own_places and not has_position_table(self.encoder),
