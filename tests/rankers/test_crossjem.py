@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,21 @@ def test_what_is_given_overrides_the_form(tiny_bert: str) -> None:
     assert other.union_attention == "item"
 
 
+def test_a_folder_from_before_shared_feed_forward_networks_keeps_its_scores(
+    tiny_bert: str, tmp_path: Path
+) -> None:
+    ranker, one = build(tiny_bert, **BEST, shared_feed_forward=False), random_lists(1, seed=3)[0]
+    expected = ranker(ranker.collate([one]))
+    assert not torch.allclose(build(tiny_bert, **BEST)(ranker.collate([one])), expected, atol=1e-3)
+    save_ranker(ranker, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["crossjem_pl"]["init_args"]["shared_feed_forward"]
+    del config["crossjem_pl"]["sha256"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    again = load_ranker(str(tmp_path)).eval()
+    torch.testing.assert_close(again(again.collate([one])), expected, **TOLERANCE)
+
+
 # --- encoders ----------------------------------------------------------------------------------------------
 
 
@@ -322,6 +338,7 @@ def test_another_ranker_starts_from_an_encoder_with_item_side_layers(family: str
         ({"union_positions": "shared"}, "union_positions must be one of sequential, item, got 'shared'"),
         ({"union_attention": "none"}, "union_attention must be one of full, item, got 'none'"),
         ({"query_bias": -3.0}, "query_bias=-3.0 needs union_attention='item'"),
+        ({"shared_feed_forward": True}, "shared_feed_forward needs item-side layers"),
         ({"own_places": True, "item_side_layers": 1}, "own_places needs union_positions='item'"),
         ({"union_attention": "item", "attn_implementation": "flex_attention"}, "bert with flex_attention"),
         ({"pass_order": "given"}, "pass_order must be one of sorted, overlap, got 'given'"),
