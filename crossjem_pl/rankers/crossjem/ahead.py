@@ -251,20 +251,18 @@ class Ahead(HeadRanker):
             assert input_ids is not None
             assert position_ids is not None
             items = self._lower(input_ids, position_ids, group_item)
-        states = torch.cat([query.flatten(0, 1), items.flatten(0, 1)])
         if self.upper is not None:
+            states = torch.cat([query.flatten(0, 1), items.flatten(0, 1)])
             columns = torch.arange(context_mask.numel(), device=states.device).unflatten(
                 0, context_mask.shape
             )
             rows = torch.arange(group_item.numel(), device=states.device).unflatten(0, group_item.shape)
             rows = context_mask.numel() + rows
             masks = context_mask, word_mask, group_item, group_pass
-            states = self.upper(Copies(states, columns, rows), *masks, self.query_bias)
-        context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
-        of_items = item_rows, item_mask, item_positions, item_pass
-        return self.apply_head(
-            TokenStates(context.float(), context_mask, word_mask, states.float(), *of_items)
-        )
+            query, items = self.upper(Copies(states, columns, rows), *masks, self.query_bias)
+        of_items = (item_rows - context_mask.numel()).clamp(min=0), item_mask, item_positions, item_pass
+        of_query = query.float(), context_mask, word_mask
+        return self.apply_head(TokenStates(*of_query, items.float(), group_pass, *of_items))
 
 
 def _states(lists: Sequence[RankingList]) -> StateRows | None:

@@ -99,8 +99,8 @@ class ItemSideLayers(nn.ModuleList):
         group_item: Tensor,
         group_pass: Tensor,
         query_bias: float,
-    ) -> Tensor:
-        """States [P * Q + G * W, width]: those of the contexts, then those of the items' tokens group by group.
+    ) -> tuple[Tensor, Tensor]:
+        """The states of the contexts, [P, Q, width], and of the items' tokens, [G, W, width].
 
         Args:
             copies: see there.
@@ -116,7 +116,8 @@ class ItemSideLayers(nn.ModuleList):
         for layer in self:
             states = _run(layer, copies, group_pass, of_context, seen)
             copies = Copies(states, apart, apart.numel() + behind, shared=copies.shared)
-        return states
+        number = apart.numel()
+        return states[:number].unflatten(0, apart.shape), states[number:].unflatten(0, behind.shape)
 
 
 def joint_states(

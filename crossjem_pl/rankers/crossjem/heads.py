@@ -43,8 +43,9 @@ class TokenStates:
         context: float32 [P, Q, width].
         context_mask: bool [P, Q], True on [CLS], query and [SEP].
         word_mask: bool [P, Q], True on the query's tokens.
-        states: float32 [n, width].
-        item_rows: int64 [R, T], rows of `states`: the tokens of each item; padding is masked.
+        states: float32 [B, L, width], blocks of one pass each.
+        state_pass: int64 [B], the pass of each block.
+        item_rows: int64 [R, T], which of the B * L states are the tokens of each item; padding is masked.
         item_mask: bool [R, T].
         item_positions: int64 [R, T], the tokens' (first) positions in the item.
         item_pass: int64 [R].
@@ -54,19 +55,37 @@ class TokenStates:
     context_mask: Tensor
     word_mask: Tensor
     states: Tensor
+    state_pass: Tensor
     item_rows: Tensor
     item_mask: Tensor
     item_positions: Tensor
     item_pass: Tensor
 
     def of_items(self, values: Tensor) -> Tensor:
-        """[R, T, ...]: of what there is for each of the n states [n, ...], that of the items' tokens."""
-        return values[self.item_rows] if values.ndim == 1 else F.embedding(self.item_rows, values)
+        """[R, T, ...]: of what there is for each of the states [B, L, ...], that of the items' tokens."""
+        flat = values.flatten(0, 1)
+        return flat[self.item_rows] if flat.ndim == 1 else F.embedding(self.item_rows, flat)
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """[R, T, K]: the dot products of the items' tokens with the K vectors of their pass, [P, K, width]."""
+        own = F.embedding(self.state_pass, vectors.flatten(1)).unflatten(1, vectors.shape[1:])
+        return self.of_items(self.states @ own.transpose(1, 2))
 
     @property
     def lengths(self) -> Tensor:
         """float32 [R], how many tokens each item has, at least 1."""
         return self.item_mask.sum(1).clamp(min=1).float()
+
+    @property
+    def sum_norms(self) -> Tensor:
+        """float32 [R, 1], the norm of the sum of each item's states, above 0."""
+        total = self.item_mask.float()[:, None, :] @ self.of_items(self.states)
+        return total[:, 0].norm(dim=-1, keepdim=True).clamp(min=_LEAST)
+
+    def mean_query(self, of_query: Tensor) -> Tensor:
+        """float32 [P, 1, width], the mean of the context's states `of_query`, bool [P, Q], at length 1."""
+        words = of_query.float() / of_query.sum(1, keepdim=True).clamp(min=1)
+        return F.normalize(words[:, None, :] @ self.context, dim=-1)
 
 
 @dataclass
@@ -165,8 +184,8 @@ class QueryHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
-        means = _mean_cosines(tokens, tokens.of_items(tokens.states), tokens.word_mask)
-        return Contributions(self.scale.float() * means)
+        means = tokens.products(tokens.mean_query(tokens.word_mask))[..., 0] * tokens.item_mask
+        return Contributions(self.scale.float() * means / tokens.sum_norms)
 
 
 class MatchHead(ScoringHead):
@@ -197,11 +216,10 @@ class MatchHead(ScoringHead):
         self.scale = nn.Parameter(torch.tensor([scale, scale, last], dtype=torch.float32))
 
     def contributions(self, tokens: TokenStates) -> Contributions:
-        states = tokens.of_items(tokens.states)
-        words = F.embedding(tokens.item_pass, F.normalize(tokens.context, dim=-1).flatten(1))
+        query = tokens.mean_query(tokens.context_mask if self.whole_query else tokens.word_mask)
+        products = tokens.products(torch.cat([F.normalize(tokens.context, dim=-1), query], dim=1))
         norms = tokens.of_items(tokens.states.norm(dim=-1).clamp(min=_LEAST))[:, :, None]
-        words = words.unflatten(1, tokens.context.shape[1:])
-        similarity = states @ words.transpose(1, 2) / norms  # [R, T, Q]
+        similarity = products[..., :-1] / norms  # [R, T, Q]
         word, item = tokens.word_mask[tokens.item_pass][:, None, :], tokens.item_mask[:, :, None]
         # the best match of each word; equal matches share it
         best = similarity.masked_fill(~item, -torch.inf).amax(1, keepdim=True)
@@ -210,8 +228,7 @@ class MatchHead(ScoringHead):
         recall = (similarity * share).sum(2)
         # -1 is the least cosine: it stands for a query without words
         precision = similarity.masked_fill(~word, -1.0).amax(2) * tokens.item_mask / tokens.lengths[:, None]
-        query = tokens.context_mask if self.whole_query else tokens.word_mask
-        means = _mean_cosines(tokens, states, query)
+        means = products[..., -1] * tokens.item_mask / tokens.sum_norms
         return Contributions(torch.stack([means, recall, precision], dim=2) @ self.scale.float())
 
 
@@ -287,16 +304,6 @@ def full_precision(device: torch.device) -> Any:
     """Outside any autocast: heads compute in float32."""
     kind = device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
-
-def _mean_cosines(tokens: TokenStates, states: Tensor, of_query: Tensor) -> Tensor:
-    """The cosine of each item's mean with that of the tokens `of_query`, bool [P, Q], by item token, [R, T], from the
-    states of the items' tokens, [R, T, width]."""
-    words = of_query.float() / of_query.sum(1, keepdim=True).clamp(min=1)
-    query = F.normalize((words[:, None, :] @ tokens.context)[:, 0], dim=-1)[tokens.item_pass]
-    mask = tokens.item_mask.float()
-    norm = (mask[:, None, :] @ states)[:, 0].norm(dim=-1, keepdim=True).clamp(min=_LEAST)
-    return (states @ query[:, :, None])[:, :, 0] * mask / norm
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack, get_args
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
@@ -319,7 +320,8 @@ class CrossJEM(HeadRanker):
         """Scores of distinct items, float32 [R], from the tensors of `run_axes`."""
         seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
-        context, states = hidden[:, : context_mask.shape[1]], hidden.flatten(0, 1)
+        context, states = hidden[:, : context_mask.shape[1]], hidden
+        state_pass = torch.arange(len(hidden), device=hidden.device)
         if self.item_side_layers is not None:
             places = self.max_item_tokens + 1 if self.own_places else 0
             table = place_table(self.encoder, places) if places else hidden[0, :0]
@@ -332,10 +334,11 @@ class CrossJEM(HeadRanker):
             if not self.shared_feed_forward:
                 copies = copies._replace(shared=None)
             masks = context_mask, word_mask, group_item, group_pass
-            states = self.item_side_layers(copies, *masks, self.query_bias)
-            context = states[: context_mask.numel()].unflatten(0, context_mask.shape)
+            context, states = self.item_side_layers(copies, *masks, self.query_bias)
+            state_pass, item_rows = group_pass, (item_rows - context_mask.numel()).clamp(min=0)
         items = item_rows, item_mask, item_positions, item_pass
-        return self.apply_head(TokenStates(context.float(), context_mask, word_mask, states.float(), *items))
+        query = context.float(), context_mask, word_mask
+        return self.apply_head(TokenStates(*query, states.float(), state_pass, *items))
 
     @property
     def explains_every_token(self) -> bool:
