@@ -25,6 +25,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, DPR, CrossJEM, LinearHead, MonoBERT, QueryHead, Ranker
 from tests.conftest import example_lists, root
 from tests.rankers import encoder_families
+from tests.tiny_models import write_bert
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 SMALL: dict[str, Any] = {"max_items_per_pass": 6, "max_union_tokens": 24, **LIMITS}
@@ -100,6 +101,18 @@ def test_another_family_scores_the_same(tmp_path: Path) -> None:
     ranker = CrossJEM(encoder, QueryHead(), max_items_per_pass=6, max_union_tokens=40, **LIMITS).eval()
     export_ranker(ranker, tmp_path / "out")
     same_scores(ranker, load_exported(tmp_path / "out"))
+
+
+def test_threads_of_one_run_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's ScatterND adds from many threads without a lock: now and then sums of the same row go missing."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    ranker = CrossJEM(str(write_bert(tmp_path / "bert", hidden_size=384)), form="best", **LIMITS).eval()
+    export_ranker(ranker, tmp_path / "out")
+    exported, lists = load_exported(tmp_path / "out"), example_lists(4, seed=3, most_items=200)
+    with torch.no_grad():
+        expected = ranker(ranker.collate(lists))
+    for _ in range(20):
+        torch.testing.assert_close(exported(exported.collate(lists)), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_every_axis_of_the_graph_is_dynamic(ranker: CrossJEM, tmp_path: Path) -> None:

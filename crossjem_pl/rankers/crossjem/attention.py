@@ -39,9 +39,11 @@ class SharedTokens(NamedTuple):
 
     def mean(self, copies: Tensor) -> Tensor:
         """[tokens + 1, width], the mean of each token's copies [P * Q + G * W, width]; 0 for tokens without any."""
+        # not index_add: that is exported as ScatterND, in which ONNX Runtime's threads lose sums of the same row
         ones = torch.ones_like(copies[:, 0])
-        number = ones.new_zeros(self.tokens + 1).index_add(0, self.token, ones)
-        total = copies.new_zeros(self.tokens + 1, copies.shape[1]).index_add(0, self.token, copies)
+        number = ones.new_zeros(self.tokens + 1).scatter_add(0, self.token, ones)
+        own = self.token[:, None].expand_as(copies)
+        total = copies.new_zeros(self.tokens + 1, copies.shape[1]).scatter_add(0, own, copies)
         return total / number.clamp(min=1)[:, None]
 
 

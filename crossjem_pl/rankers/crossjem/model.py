@@ -321,7 +321,7 @@ class CrossJEM(HeadRanker):
         seen = attention_mask if attention_mask.ndim == 2 else attention_mask.unsqueeze(1)
         hidden = encode_tokens(self.encoder, input_ids, seen, segment_ids, position_ids)
         context, states = hidden[:, : context_mask.shape[1]], hidden
-        state_pass = torch.arange(len(hidden), device=hidden.device)
+        state_pass = torch.arange(hidden.shape[0], device=hidden.device)
         if self.item_side_layers is not None:
             places = self.max_item_tokens + 1 if self.own_places else 0
             table = place_table(self.encoder, places) if places else hidden[0, :0]
