@@ -333,9 +333,11 @@ def _add(
 ) -> None:
     """Puts a list into the tables, with the numbers of its source and of itself."""
     texts, unknown = (ranking_list.query, *ranking_list.items), tokenizer.hf.unk_token_id
+    tokens = tokenizer.whole(texts)
+    rows_of_ids = (tokens.row(i) for i in range(len(texts)))
     query, *items = [
         (text, normalise(text), len(text.split()), len(ids), 0 if unknown is None else int((ids == unknown).sum()))
-        for text, ids in zip(texts, tokenizer.ids(texts), strict=True)
+        for text, ids in zip(texts, rows_of_ids, strict=True)
     ]  # fmt: skip
     labels, scores = ranking_list.labels, ranking_list.scores
     database.add("all_lists", *index, place, ranking_list.query_id, *query)

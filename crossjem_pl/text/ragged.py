@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,9 @@ class Ragged:
     lengths: Ints
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Ints]) -> Ragged:
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> Ragged:
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        values = np.concatenate(rows) if len(rows) else np.empty(0, dtype=np.int64)
-        return cls(values.astype(np.int64, copy=False), lengths)
+        return cls(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
 
     @classmethod
     def joined(cls, parts: Sequence[Ragged]) -> Ragged:
@@ -69,6 +69,11 @@ class Ragged:
         lengths = self.lengths[index]
         skip = self.starts[index] - (np.cumsum(lengths) - lengths)
         return Ragged(self.values[np.arange(int(lengths.sum())) + np.repeat(skip, lengths)], lengths)
+
+    def merged(self, counts: Ints) -> Ragged:
+        """The first `counts[0]` rows as one, the next `counts[1]` as one, ...: int64 [n] that sum to the rows."""
+        ends = np.concatenate([[0], np.cumsum(self.lengths)])[np.cumsum(counts)]
+        return Ragged(self.values, np.diff(ends, prepend=0))
 
     def cut(self, limit: int) -> tuple[Ragged, int]:
         """Each row's first `limit` values, and how many rows were longer."""

@@ -1,10 +1,10 @@
-"""Batch tokenisation of short texts with a fast tokenizer and a cache by text."""
+"""Batch tokenisation of short texts with a fast tokenizer and a cache by word or text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,15 +31,17 @@ class Encoded(NamedTuple):
 
 
 class ShortTextTokenizer:
-    """Token ids without special tokens, computed once per distinct text.
+    """Token ids without special tokens, computed once per distinct word, or per text where words have no ids alone.
 
-    Ranking lists repeat their items from query to query, so ids are kept by text; the oldest entries go when
-    `cache_size` is reached. The cache stays behind when the object is pickled into a worker process.
+    Short texts share their words, within a list and from query to query. BERT's normaliser and pre-tokeniser treat
+    each character alone and end a word at a space, so that the ids of a text are those of its words; of any other
+    tokenizer whole texts are kept. The oldest entries go when `cache_size` is reached. The cache stays behind when
+    the object is pickled into a worker process.
 
     Args:
         tokenizer: a Hugging Face fast tokenizer. If its `split_special_tokens` is set, a special token that a text
             spells out ("[SEP]") is encoded as text, and never becomes the special token's id.
-        cache_size: how many texts to remember, in some 300 bytes each; 0 switches the cache off.
+        cache_size: how many words or texts to remember, in some 300 bytes each; 0 switches the cache off.
 
     Raises:
         ValueError: if the tokenizer is not a fast one.
@@ -52,10 +54,11 @@ class ShortTextTokenizer:
             )
         self.hf = tokenizer
         self.cache_size = cache_size
-        self._cache: dict[str, Ints] = {}
+        self._by_word = _has_ids_by_word(tokenizer)
+        self._cache: dict[str, Sequence[int]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"hf": self.hf, "cache_size": self.cache_size, "_cache": {}}
+        return self.__dict__ | {"_cache": {}}
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> Encoded:
         """Ids of each text, cut to `max_tokens`.
@@ -63,22 +66,30 @@ class ShortTextTokenizer:
         Raises:
             ValueError: if a text has no tokens at all (for example only control characters), naming the text.
         """
-        whole = Ragged.from_rows(self.ids(texts))
+        whole = self.whole(texts)
         if not whole.lengths.all():
             raise self.no_tokens(texts[int(np.argmin(whole.lengths))])
         return Encoded(*whole.cut(max_tokens))
+
+    def whole(self, texts: Sequence[str]) -> Ragged:
+        """Ids of each text, uncut; empty where a text has no tokens."""
+        if not self._by_word:
+            return Ragged.from_rows(self._ids(texts))
+        words = [text.split(" ") for text in texts]
+        ids = Ragged.from_rows(self._ids(list(chain.from_iterable(words))))
+        return ids.merged(np.fromiter(map(len, words), dtype=np.int64, count=len(words)))
 
     def no_tokens(self, text: str) -> ValueError:
         """The error for a text without tokens."""
         return ValueError(f"the text {shown(text)} has no tokens in the vocabulary of {self.hf.name_or_path}")
 
-    def ids(self, texts: Sequence[str]) -> list[Ints]:
-        """Ids of each text, uncut, int64; empty where a text has no tokens."""
+    def _ids(self, texts: Sequence[str]) -> list[Sequence[int]]:
+        """Ids of each word or text; empty where it has no tokens."""
         cache = self._cache
         rows = list(map(cache.get, texts))
-        missing = list(dict.fromkeys(text for text, row in zip(texts, rows, strict=True) if row is None))
-        if not missing:
+        if None not in rows:
             return rows  # type: ignore[return-value]
+        missing = list(dict.fromkeys(text for text, row in zip(texts, rows, strict=True) if row is None))
         backend = self.hf.backend_tokenizer
         with _LOCK:  # of several threads that share a tokenizer one at a time changes it and its cache
             # a published tokenizer may pad or cut, and any call of `hf` may switch it on: not wanted here
@@ -86,7 +97,7 @@ class ShortTextTokenizer:
             backend.no_truncation()
             backend.encode_special_tokens = self.hf.split_special_tokens
             encodings = backend.encode_batch_fast(missing, add_special_tokens=False)
-            ids = [np.asarray(e.ids, dtype=np.int64) for e in encodings]
+            ids: list[Sequence[int]] = [e.ids for e in encodings]
             if self.hf.split_special_tokens:
                 self._replace_special(ids)
             fresh = dict(zip(missing, ids, strict=True))
@@ -96,16 +107,33 @@ class ShortTextTokenizer:
                     del cache[oldest]
         return [fresh[text] if row is None else row for text, row in zip(texts, rows, strict=True)]
 
-    def _replace_special(self, rows: list[Ints]) -> None:
+    def _replace_special(self, rows: list[Sequence[int]]) -> None:
         """Puts the unknown token (or nothing, where there is none) in place of special ones: some vocabularies hold
         the special tokens as words too."""
         hf = self.hf
         unknown = None if hf.unk_token_id in (hf.bos_token_id, hf.eos_token_id) else hf.unk_token_id
-        special = [i for i in hf.all_special_ids if i != unknown]
-        flat = Ragged.from_rows(rows)
-        for i in np.unique(flat.row_of[np.isin(flat.values, special)]):
-            inside = np.isin(rows[i], special)
-            rows[i] = rows[i][~inside] if unknown is None else np.where(inside, unknown, rows[i])
+        special = {i for i in hf.all_special_ids if i != unknown}
+        for i, row in enumerate(rows):
+            if not special.isdisjoint(row):
+                replaced = (unknown if value in special else value for value in row)
+                rows[i] = [value for value in replaced if value is not None]
+
+
+def _has_ids_by_word(tokenizer: PreTrainedTokenizerBase) -> bool:
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    backend = tokenizer.backend_tokenizer
+    parts = (
+        (backend.normalizer, BertNormalizer),
+        (backend.pre_tokenizer, BertPreTokenizer),
+        (backend.model, WordPiece),
+    )
+    added = backend.get_added_tokens_decoder().values()
+    return all(isinstance(part, kind) for part, kind in parts) and not any(
+        " " in token.content for token in added
+    )
 
 
 class StateRows(NamedTuple):

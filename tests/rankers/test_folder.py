@@ -72,7 +72,7 @@ def test_folders_of_earlier_versions_keep_the_special_tokens_of_texts(saved: Pat
     def special(folder: Path, **options: Any) -> int:
         ranker: Any = load_ranker(str(folder)) if not options else CrossJEM(str(folder), **options)
         save_ranker(ranker, tmp_path / "again")
-        rows = [one.tokenizer.ids([text])[0] for one in (ranker, load_ranker(str(tmp_path / "again")))]
+        rows = [one.tokenizer.whole([text]).row(0) for one in (ranker, load_ranker(str(tmp_path / "again")))]
         assert rows[0].tolist() == rows[1].tolist()
         return rows[0].tolist().count(ranker.tokenizer.hf.sep_token_id)
 

@@ -41,6 +41,28 @@ def test_ids_are_those_of_each_text_alone(cache_size: int) -> None:
         assert len(tokenizer._cache) <= cache_size
 
 
+def test_any_text_has_the_ids_of_its_words() -> None:
+    source, hf = random.Random(0), tiny_models.tokenizer()
+    pieces = [
+        *"    \t\u00a0\u2003\u3000\u0301\u0130\u00df\u03a3\u1f88\u200d-.'/\u6771\u4eac\ud55c",
+        "e\u0301",
+        "[SEP]",
+        "[MASK]",
+    ]
+    pieces += [*tiny_models.WORDS, "RED", "x" * 120]
+    texts = ["red" + "".join(source.choices(pieces, k=source.randint(1, 12))) for _ in range(500)]
+    expected = [hf(text, add_special_tokens=False).input_ids for text in texts]
+    assert ShortTextTokenizer(hf)._by_word
+    assert rows(ShortTextTokenizer(hf), texts, 1000) == expected
+
+
+def test_words_joined_by_an_added_token_are_read_together() -> None:
+    hf = tiny_models.tokenizer()
+    hf.add_tokens(["near me"])
+    made = ShortTextTokenizer(hf)
+    assert rows(made, ["shoes near me"]) == [[*rows(made, ["shoes"])[0], hf.get_vocab()["near me"]]]
+
+
 @pytest.mark.parametrize("limit", [1, 3, 5, 8])
 def test_cut_texts_are_counted_and_the_cache_keeps_them_whole(limit: int) -> None:
     tokenizer = ShortTextTokenizer(tiny_models.tokenizer())

@@ -8,7 +8,7 @@ from crossjem_pl.text import Ragged, passes, token_union
 
 def check(rows: list[list[int]], group_of: list[int], groups: int) -> None:
     found = token_union(
-        Ragged.from_rows([np.array(row, dtype=np.int64) for row in rows]),
+        Ragged.from_rows(rows),
         np.array(group_of, dtype=np.int64),
         groups,
     )

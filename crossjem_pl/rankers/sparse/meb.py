@@ -116,7 +116,7 @@ class MEB(Ranker):
 
     def _grams(self, texts: list[str], limit: int) -> tuple[list[Ragged], int]:
         """Hashed n-grams of every text for n = 1 to `ngrams`, and how many texts were cut to `limit` words."""
-        rows = [np.array([word_hash(word) for word in words(text)], dtype=np.int64) for text in texts]
+        rows = [[word_hash(word) for word in words(text)] for text in texts]
         single, truncated = Ragged.from_rows(rows).cut(limit)
         ends = np.repeat(single.starts + single.lengths, single.lengths)
         grams, hashes = [single], single.values
