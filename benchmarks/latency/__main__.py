@@ -43,6 +43,8 @@ from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
 from benchmarks.program import run as run_program
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.export.runtimes import BACKENDS
+from crossjem_pl.inference.export.write import export_ranker
 from crossjem_pl.inference.timing import Timings
 from crossjem_pl.lists import RankingList
 from crossjem_pl.text.token_store import TokenStore
@@ -129,9 +131,16 @@ def contenders_of(args: argparse.Namespace, stores: Path | None = None) -> list[
         suffix = "" if precision == args.precision[0] else f" {precision}"
         for name in args.rankers:
             add(name + suffix, precision, name)
+            dual = hasattr(out[-1].reranker.ranker, "precompute_items")  # type: ignore[attr-defined]
             if stores is not None and _reads_ids(name):
                 add(f"{name} by id{suffix}", precision, name, stores / f"{name}{suffix}")
-            if args.uncached and hasattr(out[-1].reranker.ranker, "precompute_items"):  # type: ignore[attr-defined]
+            for runtime in args.exported if stores is not None and precision == "float32" else ():
+                model = taking_part.build_ranker(name, args.encoder)
+                if model.can_be_exported():
+                    folder = stores / f"{name} {runtime}"
+                    export_ranker(model.eval(), folder, runtime)
+                    out.append(OwnRanker(f"{name} {runtime}", Reranker(folder, backend=runtime)))
+            if args.uncached and dual:
                 add(f"{name} uncached{suffix}", precision, name, known=False)
         if many and MONOBERT in args.rankers:
             add(f"{MONOBERT} ({many} pairs a pass){suffix}", precision, MONOBERT, pairs_per_pass=many)
@@ -334,6 +343,13 @@ def _options() -> argparse.ArgumentParser:
     add("--rounds", type=int, help="counted lists a size (default 15)")
     add("--longest", type=float, default=5.0, metavar="SECONDS", help=longest)
     add("--peers", nargs="*", choices=[SENTENCE_TRANSFORMERS], default=[SENTENCE_TRANSFORMERS])
+    add(
+        "--exported",
+        nargs="*",
+        choices=sorted(BACKENDS),
+        default=[],
+        help="rankers that can be exported once more",
+    )
     add("--saturated", type=int, nargs="*", metavar="N", help="sizes with several queries a batch")
     add("--most-pairs", type=int, help="of a batch of several queries")
     add("--stages", type=int, nargs="*", metavar="N", help="sizes whose stages are timed apart")

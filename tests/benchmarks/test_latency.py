@@ -29,7 +29,9 @@ CPU = torch.device("cpu")
 
 def options(encoder: str, rankers: Sequence[str], **changes: Any) -> argparse.Namespace:
     given = {"rankers": rankers, "encoder": encoder, "device": "cpu", "precision": ["float32"]}
-    return argparse.Namespace(**{**given, "peers": [], "real": None, "uncached": False, **changes})
+    return argparse.Namespace(
+        **{**given, "peers": [], "real": None, "uncached": False, "exported": [], **changes}
+    )
 
 
 def own(encoder: str, *rankers: str, **changes: Any) -> list[OwnRanker]:
@@ -60,6 +62,15 @@ def test_the_program_writes_json_and_page(encoder: str, tmp_path: Path) -> None:
     text = (tmp_path / "latency.md").read_text()
     assert "| crossjem by id | 20 |" in text
     assert found["provenance"]["machine"] in text
+
+
+def test_exported_rankers_take_part(encoder: str, tmp_path: Path) -> None:
+    given = options(encoder, ["monobert"], exported=["onnx"], items=[4], stages=[], saturated=[], rounds=1)
+    found = {contender.name: contender for contender in contenders_of(given, tmp_path)}
+    assert set(found) == {"monobert", "monobert by id", "monobert onnx"}
+    times = time_in_turn(found.values(), [[one] for one in measured_lists(4, 1)])
+    assert min(times["monobert onnx"].rounds) > 0
+    assert found["monobert onnx"].flops(measured_lists(4, 1)) is None
 
 
 def test_known_items_and_a_file_of_lists(encoder: str, tmp_path: Path) -> None:
