@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import track
 
 from benchmarks.charts import chart, logarithmic
 from benchmarks.contenders import WARMUP, OwnRanker, build_ranker, measured_lists, time_in_turn
@@ -25,6 +24,7 @@ from benchmarks.program import PRECISIONS, defaults, parser, torch_device
 from benchmarks.program import run as run_program
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
+from crossjem_pl.progress import track
 from crossjem_pl.rankers.encoders import load_tokenizer
 
 ONE_PASS, BASELINE = "crossjem, one pass", "monobert"

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import track
 from torch import Tensor, nn
 
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, overlays
@@ -31,6 +30,7 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference.timing import milliseconds
 from crossjem_pl.lists import RankingList
 from crossjem_pl.losses import RankingProbabilityLoss
+from crossjem_pl.progress import track
 from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.training.module import adamw
 

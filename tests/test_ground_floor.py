@@ -1,4 +1,4 @@
-"""Hashes that never change, and files that appear whole or not at all."""
+"""Hashes that never change, files that appear whole or not at all, progress without a terminal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from crossjem_pl.files import replacing, replacing_folder, replacing_path
 from crossjem_pl.hashing import content_sha256, file_sha256, fraction, text_key, text_keys
+from crossjem_pl.progress import track
 
 
 def test_hashes_are_the_same_in_every_process_and_version(tmp_path: Path) -> None:
@@ -23,6 +24,20 @@ def test_hashes_are_the_same_in_every_process_and_version(tmp_path: Path) -> Non
     (tmp_path / "a").write_bytes(b"red shoe")
     digest = content_sha256("red shoe")
     assert digest == content_sha256(["red", b" shoe"]) == file_sha256(tmp_path / "a")
+
+
+def test_without_a_terminal_a_line_says_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr("crossjem_pl.progress.time.monotonic", lambda: next(clock))
+    assert list(track([1, 2, 3, 4, 5, 6, 7], "rows")) == [1, 2, 3, 4, 5, 6, 7]
+    assert capsys.readouterr().err.splitlines() == [
+        "rows: 2 of 7, 0:03:08 left",
+        "rows: 5 of 7, 0:01:00 left",
+    ]
+    assert list(track(iter([1, 2]), "rows", seconds=0)) == [1, 2]
+    assert capsys.readouterr().err.splitlines() == ["rows: 1"]
 
 
 def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:

@@ -17,7 +17,19 @@ import yaml
 from tests.conftest import root
 
 ROOMS = [
-    *("hashing", "memory", "files", "lists", "text", "losses", "rankers", "data", "prepare", "evaluation"),
+    *(
+        "hashing",
+        "memory",
+        "progress",
+        "files",
+        "lists",
+        "text",
+        "losses",
+        "rankers",
+        "data",
+        "prepare",
+        "evaluation",
+    ),
     *("training", "inference", "adapters", "serving", "cli"),
 ]
 PACKAGE = root() / "crossjem_pl"

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import track
 
 from benchmarks import contenders as taking_part
 from benchmarks.contenders import (
@@ -47,6 +46,7 @@ from crossjem_pl.inference.export.runtimes import BACKENDS
 from crossjem_pl.inference.export.write import export_ranker
 from crossjem_pl.inference.timing import Timings
 from crossjem_pl.lists import RankingList
+from crossjem_pl.progress import track
 from crossjem_pl.text.token_store import TokenStore
 
 RANKERS = ["crossjem", "crossjem-wide", "crossjem-best", "monobert", "sharedquery", "setencoder"]

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.progress import track
 from torch import Tensor
 
 from benchmarks.charts import chart, logarithmic
@@ -35,6 +34,7 @@ from crossjem_pl.evaluation.metrics import evaluate_run
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import take_turns
 from crossjem_pl.lists import RankingList
+from crossjem_pl.progress import track
 
 METRICS = ("RR@10", "AP@10")
 _WARMUP = 2
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     longest, added = [one for one, _ in extended], float(np.mean([added for _, added in extended]))
     sample = {"lists": len(drawn), "measurable": len(candidates), "added": added}
     found |= {"sample": sample, "by_items": []}
-    for size in track(args.items, "numbers of candidates"):
+    for size in args.items:
         rows = measure(rerankers, [cut(ranking_list, size) for ranking_list in longest])
         found["by_items"] += [{"model": name, "items": size, **row} for name, row in rows.items()]
     write(found, page(found), args.out, "limits")
@@ -102,7 +102,8 @@ def measure(rerankers: Mapping[str, Reranker], lists: Sequence[RankingList]) -> 
         (scores[name][number],) = rerankers[name].score([ranking_list])
 
     calls = {name: lambda given, name=name: score_one(name, *given) for name in rerankers}
-    times = take_turns(calls, [*numbered[:_WARMUP], *numbered], min(_WARMUP, len(lists)))
+    turns = track([*numbered[:_WARMUP], *numbered], f"lists of {len(lists[0])} candidates")
+    times = take_turns(calls, turns, min(_WARMUP, len(lists)))
     frames = {name: [per_query(lists, [own[i] for i in range(len(lists))])] for name, own in scores.items()}
     against = {metric: differences(frames, next(iter(rerankers)), metric) for metric in METRICS}
     return {

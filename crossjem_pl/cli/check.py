@@ -134,16 +134,14 @@ def overlap(
         json: print one JSON object instead of tables.
         limit: only the first so many lists.
     """
-    from rich.console import Console
-    from rich.progress import track
-
     from crossjem_pl.data.formats import read_lists
+    from crossjem_pl.progress import track
 
     if limit is not None and limit < 1:
         raise ValueError(f"--limit must be at least 1, got {limit}")
     read = islice(read_lists(lists, label_column=None, score_column=None, unique=False), limit)
     report = measure_overlap(
-        track(read, "counting", total=None, show_speed=False, console=Console(stderr=True)),
+        track(read, "counting"),
         ShortTextTokenizer(load_tokenizer(encoder), cache_size=100_000),
         encoder_shape(encoder),
         **options,

@@ -37,7 +37,6 @@ def export(
     if samples < 1:
         raise ValueError(f"--samples must be at least 1, got {samples}")
     import torch
-    from rich.progress import track
 
     from crossjem_pl.hashing import weights_sha256
     from crossjem_pl.inference import Reranker
@@ -45,6 +44,7 @@ def export(
     from crossjem_pl.inference.export.write import export_ranker
     from crossjem_pl.inference.timing import take_turns
     from crossjem_pl.lists import counted
+    from crossjem_pl.progress import track
     from crossjem_pl.rankers.threshold import write_threshold
 
     compared = sample_lists(lists, samples, 100)

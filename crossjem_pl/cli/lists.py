@@ -57,12 +57,11 @@ def simulate(
         shard_size: write each split as a folder of shards of so many lists; a call that was interrupted goes on where
             it stopped.
     """
-    from rich.progress import track
-
     from crossjem_pl.data.formats import write_lists
     from crossjem_pl.data.shards import write_shards
     from crossjem_pl.data.simulator import SPLITS, Split
     from crossjem_pl.data.simulator import simulate as simulated
+    from crossjem_pl.progress import track
 
     def make(part: Split, count: int, start: int) -> Iterable[RankingList]:
         made = simulated(count - start, items, seed, start=start, split=part)
@@ -90,8 +89,7 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256, states:
         states: also what the model's lower layers make of the items, for a model of the form "ahead", whose own
             limit of items then holds.
     """
-    from rich.progress import track
-
+    from crossjem_pl.progress import track
     from crossjem_pl.rankers.encoders import load_tokenizer
     from crossjem_pl.text import ShortTextTokenizer
     from crossjem_pl.text.token_store import TokenStore
@@ -109,7 +107,7 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256, states:
             )
         max_tokens = ranker.max_item_tokens
     tokenizer = ShortTextTokenizer(load_tokenizer(model, cls_and_sep=False), cache_size=0)
-    pairs = track(items_of(items), description="tokenising", total=None)
+    pairs = track(items_of(items), description="tokenising")
     store = TokenStore.build(out, pairs, tokenizer, max_tokens, own)
     repeated = f", {store.repeated:,} repeats left out" if store.repeated else ""
     print(

@@ -159,10 +159,9 @@ def blend(
         model: dual encoder.
         device: cpu, cuda, ...; by default a GPU if there is one.
     """
-    from rich.progress import track
-
     from crossjem_pl.inference.teach import blend as mix
     from crossjem_pl.lists import counted
+    from crossjem_pl.progress import track
 
     count = mix(model, lists, out, device=device, progress=partial(track, description="scoring"))
     print(f"wrote {out}: {counted(count, 'list')}")

@@ -43,11 +43,10 @@ def threshold(
             f"no model folder {model}: the threshold is stored beside the weights. Write a hub model to a "
             "folder first (`Reranker.from_pretrained(name).save_pretrained(folder)`)"
         )
-    from rich.progress import track
-
     from crossjem_pl.data.formats import read_lists
     from crossjem_pl.evaluation.threshold import choose_threshold
     from crossjem_pl.inference import Reranker
+    from crossjem_pl.progress import track
     from crossjem_pl.rankers.threshold import write_threshold
 
     labelled = list(read_lists(lists))

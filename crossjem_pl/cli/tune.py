@@ -124,11 +124,11 @@ def _table(models: Mapping[str, Reranker], lists: Sequence[RankingList], rounds:
     measured once more by id.
     """
     import torch
-    from rich.progress import track
 
     from crossjem_pl.evaluation.metrics import RankingMetrics
     from crossjem_pl.inference import Reranker
     from crossjem_pl.inference.timing import take_turns
+    from crossjem_pl.progress import track
     from crossjem_pl.rankers.neural import NeuralRanker
     from crossjem_pl.text.token_store import TokenStore
 

@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rich.console import Console
-from rich.progress import track
-
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.formats import ListReader, detect_layout
 from crossjem_pl.data.rows import Row, read_rows
 from crossjem_pl.data.shards import shard_files
 from crossjem_pl.lists import RankingList
+from crossjem_pl.progress import track
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["KINDS", "CheckReport", "FileReport", "Kind", "Problem", "check", "normalise"]
@@ -265,7 +263,7 @@ def check(
             layout = detect_layout(path, query_column, item_column)
             reader = ListReader(layout, label_column, score_column, None, query_column, item_column)
             source = _Source(path, reader)
-            progress = track(source.lists(), path.name, show_speed=False, console=Console(stderr=True))
+            progress = track(source.lists(), path.name)
             for index, (row, ranking_list) in enumerate(progress):
                 _add(database, (number, index), source.place(row), ranking_list, tokenizer)
             database.execute(_VIEWS.format(source=number))

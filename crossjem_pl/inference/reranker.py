@@ -384,7 +384,7 @@ class Reranker:
         size = batch_size or self.batch_size
         starts: Any = range(0, len(lists), size)
         if show_progress_bar:
-            from rich.progress import track
+            from crossjem_pl.progress import track
 
             starts = track(starts, description="scoring")
         scores = np.empty(len(pairs), dtype=np.float32)

@@ -13,7 +13,6 @@ from pathlib import Path
 from string import Formatter
 
 import numpy as np
-from rich.progress import track
 
 from crossjem_pl.data.checks import normalise
 from crossjem_pl.data.formats import read_lists
@@ -22,6 +21,7 @@ from crossjem_pl.files import existing, read_lines
 from crossjem_pl.hashing import content_id, text_key
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.output import fingerprint, one_line, write_part
+from crossjem_pl.progress import track
 
 __all__ = ["read_templates", "template_queries", "write_augmented"]
 
@@ -90,7 +90,7 @@ def write_augmented(
     def make(counts: Counter[str]) -> Iterator[RankingList]:
         write = template_queries(texts) if model is None else _model_queries(model, prompt, max_query_tokens)
         known = {text_key(normalise(one.query)) for path in (lists, *held_out) for one in _read(path)}
-        drawn = _drawn(track(_read(lists), "queries", total=None), per_list, seed, counts)
+        drawn = _drawn(track(_read(lists), "queries"), per_list, seed, counts)
         for number in count():
             block = list(islice(drawn, _BLOCK))
             if not block:

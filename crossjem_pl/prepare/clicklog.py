@@ -17,8 +17,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from rich.progress import track
-
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.rows import Row, read_rows
 from crossjem_pl.data.shards import Manifest, NoLists
@@ -26,6 +24,7 @@ from crossjem_pl.files import remove_leftovers
 from crossjem_pl.hashing import content_id, fraction
 from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, fingerprint, one_line, write_part
+from crossjem_pl.progress import track
 
 __all__ = ["COLUMNS", "LogOptions", "prepare_log"]
 

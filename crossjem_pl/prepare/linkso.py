@@ -17,13 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from rich.progress import track
-
 from crossjem_pl.data.rows import parse_number
 from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import existing, read_lines
 from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.output import fingerprint, judged_list, one_line, write_splits
+from crossjem_pl.progress import track
 
 __all__ = ["DEV_FRACTION", "TAGS", "prepare_linkso"]
 

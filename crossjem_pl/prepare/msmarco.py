@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.progress import track
-
 from crossjem_pl.data.rows import parse_number
 from crossjem_pl.data.shards import Manifest
 from crossjem_pl.data.trec import Entry, group_by_query, ranked
@@ -25,6 +23,7 @@ from crossjem_pl.files import ending, existing, read_lines, replacing_path
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.download import Remote, fetch
 from crossjem_pl.prepare.output import LISTS_PER_SHARD, fingerprint, one_line, write_part
+from crossjem_pl.progress import track
 
 __all__ = ["PARTS", "TITLES", "candidates", "load", "prepare_titles", "records", "titles_of"]
 

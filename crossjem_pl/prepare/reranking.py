@@ -18,8 +18,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from rich.progress import track
-
 from crossjem_pl.data.formats import ListReader
 from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
 from crossjem_pl.data.shards import Manifest
@@ -28,6 +26,7 @@ from crossjem_pl.lists import RankingList, shown
 from crossjem_pl.prepare.download import hub_dataset
 from crossjem_pl.prepare.linkso import DEV_FRACTION
 from crossjem_pl.prepare.output import fingerprint, judged_list, one_line, write_splits
+from crossjem_pl.progress import track
 
 __all__ = ["dataset_folder", "prepare_reranking"]
 
