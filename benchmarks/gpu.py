@@ -152,7 +152,7 @@ def latency(args: argparse.Namespace, device: torch.device, encoder: str) -> Row
     given |= {"precision": ["bfloat16" if device.type == "cuda" else "float32"], "peers": args.peers}
     given |= {"items": args.items, "saturated": [max(args.items)], "stages": [], "longest": args.longest}
     given["most_pairs"] = 50_000 if device.type == "cuda" else 100
-    given |= {"real": None, "uncached": False}
+    given |= {"real": None, "uncached": False, "exported": []}
     spec, found = argparse.Namespace(**given), {}
     found["matrix_peak_gflops"] = {name: matrix_peak(device, name, 2) / 1e9 for name in spec.precision}
     with tempfile.TemporaryDirectory() as folder:
