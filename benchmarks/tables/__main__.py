@@ -42,7 +42,7 @@ _UNITS = {PARAMETERS: 1e-6, **dict.fromkeys((" ms", THROUGHPUT, "times", "lists"
 _UNITS |= dict.fromkeys(("N", "L_u", "m", "N_u"), 1.0)
 """Factors of columns by how their names end; the others are per cent, parameters are in millions."""
 _SMOKE_MINUTES = 0.02
-_MARKERS = "osD^vP*X<>"
+_MARKERS = "osD^vP*X<"  # nine, the colours are ten: no pair comes twice
 _ON_LABELS = ", on labels"
 
 Cells = dict[str, dict[str, Any]]
