@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, elsewhere a line a minute."""
+"""Progress of long work: a bar on a terminal or in a notebook, elsewhere a line a minute."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def track(
         total: how many there are; None for their length, if they have one.
         seconds: between two lines where there is no terminal.
     """
+    from rich.console import Console
+    from rich.progress import track as with_bar
+
     if total is None and isinstance(items, Sized):
         total = len(items)
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import track as with_bar
-
-        yield from with_bar(items, description, total, console=Console(stderr=True), show_speed=False)
+    console = Console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        yield from with_bar(items, description, total, console=console, show_speed=False)
         return
     start = told = time.monotonic()
     for done, item in enumerate(items):

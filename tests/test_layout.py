@@ -17,19 +17,8 @@ import yaml
 from tests.conftest import root
 
 ROOMS = [
-    *(
-        "hashing",
-        "memory",
-        "progress",
-        "files",
-        "lists",
-        "text",
-        "losses",
-        "rankers",
-        "data",
-        "prepare",
-        "evaluation",
-    ),
+    *("hashing", "memory", "progress", "files", "lists", "text"),
+    *("losses", "rankers", "data", "prepare", "evaluation"),
     *("training", "inference", "adapters", "serving", "cli"),
 ]
 PACKAGE = root() / "crossjem_pl"

@@ -131,16 +131,15 @@ def contenders_of(args: argparse.Namespace, stores: Path | None = None) -> list[
         suffix = "" if precision == args.precision[0] else f" {precision}"
         for name in args.rankers:
             add(name + suffix, precision, name)
-            dual = hasattr(out[-1].reranker.ranker, "precompute_items")  # type: ignore[attr-defined]
+            model: Any = out[-1].reranker.ranker  # type: ignore[attr-defined]
             if stores is not None and _reads_ids(name):
                 add(f"{name} by id{suffix}", precision, name, stores / f"{name}{suffix}")
-            for runtime in args.exported if stores is not None and precision == "float32" else ():
-                model = taking_part.build_ranker(name, args.encoder)
-                if model.can_be_exported():
+            if stores is not None and precision == "float32" and model.can_be_exported():
+                for runtime in args.exported:
                     folder = stores / f"{name} {runtime}"
-                    export_ranker(model.eval(), folder, runtime)
+                    export_ranker(model, folder, runtime)
                     out.append(OwnRanker(f"{name} {runtime}", Reranker(folder, backend=runtime)))
-            if args.uncached and dual:
+            if args.uncached and hasattr(model, "precompute_items"):
                 add(f"{name} uncached{suffix}", precision, name, known=False)
         if many and MONOBERT in args.rankers:
             add(f"{MONOBERT} ({many} pairs a pass){suffix}", precision, MONOBERT, pairs_per_pass=many)
@@ -348,7 +347,7 @@ def _options() -> argparse.ArgumentParser:
         nargs="*",
         choices=sorted(BACKENDS),
         default=[],
-        help="rankers that can be exported once more",
+        help="runtimes in which rankers that can be exported take part once more",
     )
     add("--saturated", type=int, nargs="*", metavar="N", help="sizes with several queries a batch")
     add("--most-pairs", type=int, help="of a batch of several queries")

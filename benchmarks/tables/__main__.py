@@ -30,6 +30,7 @@ from benchmarks.tables.pace import seconds_per_step
 from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, add_run_options
 from benchmarks.tables.spec import TABLES, Part, System, Targets, read_table
 from crossjem_pl.data.overlap import encoder_shape, measure_overlap
+from crossjem_pl.evaluation.charts import MARKERS
 from crossjem_pl.evaluation.comparison import compare_runs
 from crossjem_pl.evaluation.page import render
 from crossjem_pl.evaluation.report import comparison_report
@@ -42,7 +43,6 @@ _UNITS = {PARAMETERS: 1e-6, **dict.fromkeys((" ms", THROUGHPUT, "times", "lists"
 _UNITS |= dict.fromkeys(("N", "L_u", "m", "N_u"), 1.0)
 """Factors of columns by how their names end; the others are per cent, parameters are in millions."""
 _SMOKE_MINUTES = 0.02
-_MARKERS = "osD^vP*X<"  # nine, the colours are ten: no pair comes twice
 _ON_LABELS = ", on labels"
 
 Cells = dict[str, dict[str, Any]]
@@ -338,7 +338,7 @@ def plot_pareto(found: Mapping[str, Any], path: Path) -> None:
         for i, name in enumerate(name for name in accuracies if name in costs):
             mean, low, high = (100 * accuracies[name]["RR@10"][key] for key in ("mean", "low", "high"))
             x, error = costs[name]["100 ms"]["mean"], [[mean - low], [high - mean]]
-            axes.errorbar(x, mean, error, fmt=_MARKERS[i % len(_MARKERS)], ms=5, lw=0.8, label=name)
+            axes.errorbar(x, mean, error, fmt=MARKERS[i % len(MARKERS)], ms=5, lw=0.8, label=name)
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         axes.set_xscale("log")
         axes.set_xlabel("milliseconds, 100 items")
