@@ -63,7 +63,6 @@ PAPERS: dict[str, dict[str, Any]] = {
     "alphabetical": POINTWISE | {"item_order": "alphabetical"},
     **{f"N = {n}": JOINT | {"form": "paper", "max_items_per_pass": n} for n in (10, 20, 50, 80)},
     "2 layers": JOINT | {"encoder": "google/bert_uncased_L-2_H-128_A-2"},
-    "6 layers": JOINT,
 }
 PAPERS["INSTRUCTOR* (duplicates)"] = PAPERS["INSTRUCTOR*"]
 
