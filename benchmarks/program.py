@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from crossjem_pl.cli.main import quiet_libraries
+from crossjem_pl.process import quiet_libraries
 from crossjem_pl.rankers.encoders import PACKAGED
 
 PRECISIONS = ("float32", "bfloat16", "float16")

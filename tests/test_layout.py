@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import yaml
 from tests.conftest import root
 
 ROOMS = [
-    *("hashing", "memory", "progress", "files", "lists", "text"),
+    *("hashing", "process", "progress", "files", "lists", "text"),
     *("losses", "rankers", "data", "prepare", "evaluation"),
     *("training", "inference", "adapters", "serving", "cli"),
 ]
@@ -29,12 +30,18 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> Iterator[str]:
+def whole_names(path: Path) -> Iterator[str]:
+    """What a file imports of this package, and of a package of it each name that may be a module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("crossjem_pl."):
-            yield node.module.split(".")[1]
+            yield node.module
+            yield from (f"{node.module}.{a.name}" for a in node.names)
         elif isinstance(node, ast.Import):
-            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("crossjem_pl."))
+            yield from (a.name for a in node.names if a.name.startswith("crossjem_pl."))
+
+
+def imported(path: Path) -> Iterator[str]:
+    yield from (name.split(".")[1] for name in whole_names(path))
 
 
 def test_the_rooms_are_the_ones_of_the_layout() -> None:
@@ -46,6 +53,16 @@ def test_imports_point_down(path: Path) -> None:
     own = ROOMS.index(room(path))
     for name in imported(path):
         assert ROOMS.index(name) <= own, f"{path} imports {name}, which is above {room(path)}"
+
+
+def test_no_file_imports_what_imports_it() -> None:
+    """Imports within functions and for types are meant too."""
+    names = {".".join(path.relative_to(root()).with_suffix("").parts): path for path in MODULES}
+    graph = {
+        name: {found for found in whole_names(path) if found in names} - {name}
+        for name, path in names.items()
+    }
+    assert len(list(TopologicalSorter(graph).static_order())) == len(names)
 
 
 def test_every_name_in_all_exists() -> None:

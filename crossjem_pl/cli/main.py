@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import logging
-import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crossjem_pl import __version__
-from crossjem_pl.memory import collect_no_modules, importing, small_kernel_cache
+from crossjem_pl.process import collect_no_modules, importing, quiet_libraries, small_kernel_cache
 
-__all__ = ["COMMANDS", "TRAINING", "main", "quiet_libraries"]
+__all__ = ["COMMANDS", "TRAINING", "main"]
 
 TRAINING = {
     "fit": "train a ranker (-c FILE or a packaged experiment, repeatable; later ones win)",
@@ -48,16 +45,6 @@ COMMANDS = {
 _DESCRIPTION = "Re-rank short texts: train, evaluate, compare and use CROSS-JEM and its baselines."
 _EPILOG = """`crossjem COMMAND --help` describes a command. `lightning` and `python -m crossjem_pl` are the same.
 Exit status: 0, 1 after an error of the program, 2 after a mistake in the input, 130 after Ctrl-C."""
-
-_NOISE = (
-    ".*args parameter is intended to run from within Python.*",
-    ".*Total length of `list` across ranks is zero.*",
-    ".*exists and is not empty.*",
-    ".*does not have many workers.*",
-    ".*isinstance\\(treespec, LeafSpec\\).*",
-    ".*predict returned None.*",
-    ".*WeightAveraging doesn't support sharding.*",
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,15 +116,3 @@ def _mistakes() -> tuple[type[Exception], ...]:
     lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
     more = () if lightning is None else (lightning.MisconfigurationException,)
     return (ValueError, OSError, ImportError, *more)
-
-
-def quiet_libraries() -> None:
-    """Hides what libraries print and a user cannot act on. It imports none of them."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # lightning's calls, not the user's
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: "litlogger" not in record.getMessage() and "litmodels" not in record.getMessage()
-    )
-    for message in _NOISE:
-        warnings.filterwarnings("ignore", message=message)

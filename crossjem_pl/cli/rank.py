@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crossjem_pl.cli.command import make_table, new_console
-from crossjem_pl.memory import importing
+from crossjem_pl.process import importing
 
 if TYPE_CHECKING:
     from crossjem_pl.rankers.base import Explanation

@@ -24,6 +24,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
 from crossjem_pl.files import read_yaml, replacing
+from crossjem_pl.process import quiet_libraries
 from crossjem_pl.rankers.base import DEFAULT_PREFIXES, Ranker, allow_only
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
 from crossjem_pl.training.module import RankingModule
@@ -203,7 +204,6 @@ def run_training(argv: Sequence[str]) -> None:
 
 def _on_ray(argv: Sequence[str], options: argparse.Namespace) -> None:
     """Runs the same arguments in every worker of a cluster; all start again when one of them is lost."""
-    from crossjem_pl.cli.main import quiet_libraries
     from crossjem_pl.inference.score import ray_cluster
 
     folder = Path.cwd()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList, shown
-from crossjem_pl.memory import release_freed
+from crossjem_pl.process import release_freed
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.encoders import read_json
 from crossjem_pl.rankers.folder import write_config

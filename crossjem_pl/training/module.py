@@ -26,7 +26,7 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.evaluation.metrics import RankingMetrics
 from crossjem_pl.losses.base import RankingLoss, VectorLoss
-from crossjem_pl.memory import release_freed
+from crossjem_pl.process import release_freed
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import copy_weights
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,8 @@ from crossjem_pl.text import Ragged, TokenUnion, distinct_rows, length_runs, pla
 from crossjem_pl.text.passes import PassOrder
 from crossjem_pl.text.ragged import Ints
 
-if TYPE_CHECKING:
-    from crossjem_pl.rankers.crossjem.model import CrossJEM
-
 __all__ = [
+    "Layout",
     "Passes",
     "Steps",
     "UnionAttention",
@@ -45,6 +43,31 @@ class Steps(NamedTuple):
     tokens: int = 8
     items: int = 8
     groups: int = 1
+
+
+class Layout(NamedTuple):
+    """Which tensors a model's runs have, and how they are padded; see `CrossJEM` for its form.
+
+    Args:
+        names: of the tensors, see `CrossJEM.run_axes`.
+        cls, sep, pad: token ids.
+        steps: see there.
+        most_tokens: of a pass, as the encoder's positions allow; None if they set no limit.
+        union_positions, union_attention, query_bias, own_places: the model's form.
+        apart: whether there are item-side layers.
+    """
+
+    names: tuple[str, ...]
+    cls: int
+    sep: int
+    pad: int
+    steps: Steps
+    most_tokens: int | None
+    union_positions: UnionPositions
+    union_attention: UnionAttention
+    query_bias: float
+    own_places: bool
+    apart: bool
 
 
 class Passes(NamedTuple):
@@ -108,14 +131,12 @@ def deal(
     )
 
 
-def runs(
-    ranker: CrossJEM, passes: Passes, cost: int | None
-) -> Iterator[tuple[dict[str, Tensor], Ints, Ints]]:
+def runs(layout: Layout, passes: Passes, cost: int | None) -> Iterator[tuple[dict[str, Tensor], Ints, Ints]]:
     """The tensors of each run (see `CrossJEM.run_axes`), and of each item of the run its number among all items and
     its row, int64 [items] each.
 
     Args:
-        ranker: whose settings decide what the tensors are, and how they are padded.
+        layout: what the tensors are, and how they are padded.
         passes: what to run.
         cost: see `length_runs`; None for all passes in one run.
     """
@@ -125,24 +146,24 @@ def runs(
     for part in parts:
         if len(parts) > 1:
             union = token_union(part.rows, part.pass_of_row, len(part.queries.lengths))
-        made = _tensors(ranker, part, union)
-        yield {name: torch.from_numpy(made[name]) for name in ranker.run_axes}, part.items, part.row_of_item
+        made = _tensors(layout, part, union)
+        yield {name: torch.from_numpy(made[name]) for name in layout.names}, part.items, part.row_of_item
 
 
-def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, np.ndarray]:
+def _tensors(layout: Layout, passes: Passes, union: TokenUnion) -> dict[str, np.ndarray]:
     """The arrays of a run by name."""
-    steps, queries, pass_of_row, hf = ranker.steps, passes.queries, passes.pass_of_row, ranker.tokenizer.hf
+    steps, queries, pass_of_row = layout.steps, passes.queries, passes.pass_of_row
     count = len(queries.lengths)
     start = queries.lengths + 2  # where the union begins: after [CLS], the query and [SEP]
     lengths = start + union.tokens.lengths
     longest = int(lengths.max())
-    width = max(longest, min(up(longest, steps.tokens), ranker.most_tokens or longest + steps.tokens))
+    width = max(longest, min(up(longest, steps.tokens), layout.most_tokens or longest + steps.tokens))
     shape = (up(count, steps.passes), width)
     columns = np.arange(width)[None, :]
-    ids = np.full(shape, hf.pad_token_id or 0, dtype=np.int64)
-    ids[:, 0] = hf.cls_token_id
+    ids = np.full(shape, layout.pad, dtype=np.int64)
+    ids[:, 0] = layout.cls
     ids[queries.row_of, queries.position_of + 1] = queries.values
-    ids[np.arange(count), start - 1] = hf.sep_token_id
+    ids[np.arange(count), start - 1] = layout.sep
     ids[union.tokens.row_of, start[union.tokens.row_of] + union.tokens.position_of] = union.tokens.values
 
     ends, starts = (padded(x, steps.passes, 1)[:, None] for x in (lengths, start))  # padding: [CLS] alone
@@ -156,21 +177,21 @@ def _tensors(ranker: CrossJEM, passes: Passes, union: TokenUnion) -> dict[str, n
         "word_mask": (in_context > 0) & (in_context < starts - 1),
         "item_pass": padded(pass_of_row, steps.items, 0),
     }
-    if ranker.union_attention == "item":
-        made["attention_mask"] = _neighbours(shape, starts, own, ranker.query_bias)
+    if layout.union_attention == "item":
+        made["attention_mask"] = _neighbours(shape, starts, own, layout.query_bias)
     else:
         made["attention_mask"] = (columns < ends).astype(np.int64)
     places = None
-    if ranker.union_positions == "item":
+    if layout.union_positions == "item":
         places = first_places(own.values, union.first, ids.size)
         inside = np.where(columns < ends, places.reshape(shape) + 1, 0)
         made["position_ids"] = np.where(columns < starts, columns, inside)
     else:
         made["segment_ids"] = ((columns >= starts) & (columns < ends)).astype(np.int64)
     positions = union.first
-    if ranker.item_side_layers is not None:
+    if layout.apart:
         token, positions = offset[passes.rows.row_of] + union.occurrence, passes.rows.position_of
-        entries = _entries(token, positions, places if ranker.own_places else None)
+        entries = _entries(token, positions, places if layout.own_places else None)
         groups, own = group_items(passes.rows, pass_of_row, count, entries["group_token"], steps.groups)
         made |= entries | groups
         own = Ragged(own.values + shape[0] * in_context.shape[1], own.lengths)

@@ -26,7 +26,15 @@ from crossjem_pl.rankers.crossjem.attention import (
     joint_states,
     place_table,
 )
-from crossjem_pl.rankers.crossjem.batch import Passes, Steps, UnionAttention, UnionPositions, deal, runs
+from crossjem_pl.rankers.crossjem.batch import (
+    Layout,
+    Passes,
+    Steps,
+    UnionAttention,
+    UnionPositions,
+    deal,
+    runs,
+)
 from crossjem_pl.rankers.crossjem.heads import (
     HeadRanker,
     LinearHead,
@@ -248,7 +256,7 @@ class CrossJEM(HeadRanker):
         passes = self._deal(queries.tokens, items.tokens, lists)
         made: list[dict[str, Tensor]] = []
         outputs, before = np.empty_like(passes.items), 0
-        for run, members, rows in runs(self, passes, self.padding_cost()):
+        for run, members, rows in runs(self._layout(), passes, self.padding_cost()):
             outputs[members] = before + rows
             before += len(run["item_pass"])
             made.append(run)
@@ -347,6 +355,22 @@ class CrossJEM(HeadRanker):
     def _deal(self, queries: Ragged, items: Ragged, lists: Sequence[RankingList]) -> Passes:
         limits = self.max_items_per_pass, self.max_union_tokens, self.pass_order
         return deal(queries, items, [len(one) for one in lists], *limits)
+
+    def _layout(self) -> Layout:
+        hf = self.tokenizer.hf
+        return Layout(
+            names=tuple(self.run_axes),
+            cls=hf.cls_token_id,
+            sep=hf.sep_token_id,
+            pad=hf.pad_token_id or 0,
+            steps=self.steps,
+            most_tokens=self.most_tokens,
+            union_positions=self.union_positions,
+            union_attention=self.union_attention,
+            query_bias=self.query_bias,
+            own_places=self.own_places,
+            apart=self.item_side_layers is not None,
+        )
 
     def _check(self, item_side_layers: int) -> None:
         """Raises a ValueError for settings that contradict each other or the encoder."""

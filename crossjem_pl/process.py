@@ -1,17 +1,28 @@
-"""Memory: what was freed goes back to the system, and imports and exits take no time to look for garbage."""
+"""The process: freed memory goes back to the system, libraries are quiet, imports and exits do not look for garbage."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
 import gc
+import logging
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collect_no_modules", "importing", "release_freed", "small_kernel_cache"]
+__all__ = ["collect_no_modules", "importing", "quiet_libraries", "release_freed", "small_kernel_cache"]
 
+_NOISE = (
+    ".*args parameter is intended to run from within Python.*",
+    ".*Total length of `list` across ranks is zero.*",
+    ".*exists and is not empty.*",
+    ".*does not have many workers.*",
+    ".*isinstance\\(treespec, LeafSpec\\).*",
+    ".*predict returned None.*",
+    ".*WeightAveraging doesn't support sharding.*",
+)
 _released = time.process_time()
 
 
@@ -59,3 +70,15 @@ def collect_no_modules() -> None:
     Libraries that count their objects at the end (DuckDB's) would report leaks.
     """
     atexit.register(gc.freeze)
+
+
+def quiet_libraries() -> None:
+    """Hides what libraries print and a user cannot act on. It imports none of them."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # lightning's calls, not the user's
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: "litlogger" not in record.getMessage() and "litmodels" not in record.getMessage()
+    )
+    for message in _NOISE:
+        warnings.filterwarnings("ignore", message=message)

@@ -8,7 +8,7 @@ import platform
 import pytest
 
 from benchmarks.measuring import resident
-from crossjem_pl import memory
+from crossjem_pl import process
 
 
 @pytest.mark.skipif(
@@ -21,10 +21,10 @@ def test_holes_in_the_heap_are_given_back(monkeypatch: pytest.MonkeyPatch) -> No
 
     kept = holes()
     full = resident("VmRSS")
-    memory.release_freed(1e9)
+    process.release_freed(1e9)
     assert resident("VmRSS") > full - 50, "not so soon"
-    monkeypatch.setattr(memory, "_released", -1.0)
-    memory.release_freed(0.5)
+    monkeypatch.setattr(process, "_released", -1.0)
+    process.release_freed(0.5)
     assert resident("VmRSS") < full - 80
     assert len(kept) == 40
 
@@ -32,8 +32,8 @@ def test_holes_in_the_heap_are_given_back(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_the_environment_says_of_kernels_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
     monkeypatch.setenv(name, "7")
-    memory.small_kernel_cache()
+    process.small_kernel_cache()
     assert os.environ[name] == "7"
     monkeypatch.delenv(name)
-    memory.small_kernel_cache()
+    process.small_kernel_cache()
     assert os.environ[name] == "128"
