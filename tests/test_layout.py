@@ -30,6 +30,10 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(root()).with_suffix("").parts).removesuffix(".__init__")
+
+
 def whole_names(path: Path) -> Iterator[str]:
     """What a file imports of this package, and of a package of it each name that may be a module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -57,7 +61,7 @@ def test_imports_point_down(path: Path) -> None:
 
 def test_no_file_imports_what_imports_it() -> None:
     """Imports within functions and for types are meant too."""
-    names = {".".join(path.relative_to(root()).with_suffix("").parts): path for path in MODULES}
+    names = {module_name(path): path for path in MODULES}
     graph = {
         name: {found for found in whole_names(path) if found in names} - {name}
         for name, path in names.items()
@@ -67,7 +71,7 @@ def test_no_file_imports_what_imports_it() -> None:
 
 def test_every_name_in_all_exists() -> None:
     for path in MODULES:
-        name = ".".join(path.relative_to(root()).with_suffix("").parts).removesuffix(".__init__")
+        name = module_name(path)
         try:
             module = importlib.import_module(name)
         except ImportError as error:  # an adapter, whose library is not installed

@@ -46,15 +46,14 @@ class Steps(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Which tensors a model's runs have, and how they are padded; see `CrossJEM` for its form.
+    """Which tensors a model's runs have, and how they are padded.
 
     Args:
-        names: of the tensors, see `CrossJEM.run_axes`.
+        names: of the tensors, see `CrossJEM.run_axes`; the others are not made.
         cls, sep, pad: token ids.
         steps: see there.
         most_tokens: of a pass, as the encoder's positions allow; None if they set no limit.
-        union_positions, union_attention, query_bias, own_places: the model's form.
-        apart: whether there are item-side layers.
+        union_attention, query_bias: see `CrossJEM`.
     """
 
     names: tuple[str, ...]
@@ -63,11 +62,8 @@ class Layout(NamedTuple):
     pad: int
     steps: Steps
     most_tokens: int | None
-    union_positions: UnionPositions
     union_attention: UnionAttention
     query_bias: float
-    own_places: bool
-    apart: bool
 
 
 class Passes(NamedTuple):
@@ -182,16 +178,16 @@ def _tensors(layout: Layout, passes: Passes, union: TokenUnion) -> dict[str, np.
     else:
         made["attention_mask"] = (columns < ends).astype(np.int64)
     places = None
-    if layout.union_positions == "item":
+    if "position_ids" in layout.names:
         places = first_places(own.values, union.first, ids.size)
         inside = np.where(columns < ends, places.reshape(shape) + 1, 0)
         made["position_ids"] = np.where(columns < starts, columns, inside)
-    else:
+    elif "segment_ids" in layout.names:
         made["segment_ids"] = ((columns >= starts) & (columns < ends)).astype(np.int64)
     positions = union.first
-    if layout.apart:
+    if "group_token" in layout.names:
         token, positions = offset[passes.rows.row_of] + union.occurrence, passes.rows.position_of
-        entries = _entries(token, positions, places if layout.own_places else None)
+        entries = _entries(token, positions, places if "entry_place" in layout.names else None)
         groups, own = group_items(passes.rows, pass_of_row, count, entries["group_token"], steps.groups)
         made |= entries | groups
         own = Ragged(own.values + shape[0] * in_context.shape[1], own.lengths)

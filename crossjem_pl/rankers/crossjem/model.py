@@ -365,11 +365,8 @@ class CrossJEM(HeadRanker):
             pad=hf.pad_token_id or 0,
             steps=self.steps,
             most_tokens=self.most_tokens,
-            union_positions=self.union_positions,
             union_attention=self.union_attention,
             query_bias=self.query_bias,
-            own_places=self.own_places,
-            apart=self.item_side_layers is not None,
         )
 
     def _check(self, item_side_layers: int) -> None:
