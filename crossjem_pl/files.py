@@ -221,15 +221,17 @@ def read_yaml(path: Path) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names the file, if it is not YAML in UTF-8.
+        ValueError: names the file, and the line if there is one, if it is not YAML in UTF-8.
     """
     import yaml
 
     try:
         return yaml.safe_load(existing(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:80]
-        raise ValueError(f"{path}: not YAML in UTF-8 ({reason})") from None
+        mark = getattr(error, "problem_mark", None)  # where it stops to be YAML, not where that part begins
+        where = path if mark is None else f"{path}, line {mark.line + 1}"
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())[:80]
+        raise ValueError(f"{where}: not YAML in UTF-8 ({reason})") from None
 
 
 def write_json(path: Path, content: object, allow_nan: bool = True) -> None:

@@ -68,7 +68,8 @@ def template(tmp_path_factory: pytest.TempPathFactory, small: None) -> Path:
     encoder = tiny_models.write_bert(folder / "encoder", layers=3, positions=512)  # CoRAL takes 3
     (folder / "experiments").symlink_to(root() / "experiments")
     lists = list(simulate(6, 20))
-    for name in ("lists.jsonl", "dev.parquet", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
+    write_lists(simulate(20, 20), folder / "lists.jsonl")  # of which two are for dev
+    for name in ("dev.parquet", "data/sodq/train.parquet", "data/sodq/dev.parquet"):
         write_lists(lists, folder / name)
     (folder / "log.csv").write_text("keyword,title,clicks\nred shoe,shoe,1\nred shoe,hat,0.5\n")
     write_run(lists, folder / "bm25.run")

@@ -62,7 +62,7 @@ def test_parses_and_builds(path: Path, tmp_path: Path) -> None:
     if path.stem == "cascade":
         save_ranker(MonoBERT("bert"), tmp_path)
         options = [f"--model.ranker.init_args.{stage}={tmp_path}" for stage in ("first", "second")]
-    whole = built(EXPERIMENTS / "quickstart.yaml", path, options=options)
+    whole = built(EXPERIMENTS / "own-lists.yaml", path, options=options)
     assert isinstance(whole.model, RankingModule)
     assert whole.datamodule.sources
 

@@ -97,7 +97,7 @@ def rank(
 def _model_and_texts(texts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
     """The model, None for the default, and the query with its items."""
     first = texts[0]
-    files = ("config.json", "modules.json", "export.json")
+    files = ("config.json", "modules.json", "export.json", "model/config.json")  # the last: of a run's folder
     if first.startswith("packaged:") or any((Path(first) / file).is_file() for file in files):
         return first, texts[1:]
     if "/" in first and not any(letter.isspace() for letter in first):

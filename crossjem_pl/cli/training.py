@@ -23,7 +23,8 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.files import read_yaml, replacing
+from crossjem_pl.data.sources import FileSource
+from crossjem_pl.files import existing, read_yaml, replacing
 from crossjem_pl.process import quiet_libraries
 from crossjem_pl.rankers.base import DEFAULT_PREFIXES, Ranker, allow_only
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
@@ -130,10 +131,20 @@ class RankingCLI(LightningCLI):
         self._weights_come_from_the_first = sharded and not first
         if self._weights_come_from_the_first:
             config.model.weights = None
-        if first and self.subcommand is not None and not config.trainer.fast_dev_run:
+        writes = first and self.subcommand is not None and not config.trainer.fast_dev_run
+        self._begins = writes and self.subcommand == "fit"
+        if writes:
             self._held.enter_context(locked(root))
-            if self.subcommand == "fit":
-                self._set_aside(config, root)
+
+    def after_instantiate_classes(self) -> None:
+        """Makes room for a training, now that no option and no missing file can end it before it begins."""
+        if self._begins:
+            for stage in ("train", "val"):
+                source = self.datamodule.sources.get(stage)
+                if isinstance(source, FileSource):
+                    existing(self.datamodule.root / source.path, f"data.{stage} (under data.root)")
+            config = self._chosen(self.config)
+            self._set_aside(config, Path(config.trainer.default_root_dir))
 
     def _set_aside(self, config: Any, root: Path) -> None:
         """Clears the folder for a training, unless that needs what an earlier one left there."""

@@ -19,13 +19,6 @@ __all__ = ["SOURCES", "ConvertReport", "convert"]
 SOURCES = (*LAYOUTS, "trec")
 """Names of the formats that `convert` reads, besides "auto"."""
 
-_NOTES = {
-    "merged_items": "exact repeats of an item inside its list, merged",
-    "merged_queries": "exact repeats of a query inside its row, merged",
-    "repeated_queries": "lists that repeat the query of an earlier one, whose ids end in -2, -3, ...",
-    "judgements_outside": "judgements of items that are in no list, not carried",
-}
-
 
 @dataclass(frozen=True)
 class ConvertReport:
@@ -38,17 +31,9 @@ class ConvertReport:
     counts: ReadCounts
 
     def __str__(self) -> str:
-        counts = self.counts
-        lines = [
-            f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): "
-            f"{counted(counts.lists, 'list')}, {counted(counts.items, 'item')}"
-        ]
-        lines += [
-            f"  {note}: {getattr(counts, name):,}" for name, note in _NOTES.items() if getattr(counts, name)
-        ]
-        if counts.not_carried:
-            lines.append(f"  columns not carried: {', '.join(counts.not_carried)}")
-        return "\n".join(lines)
+        written = f"{counted(self.counts.lists, 'list')}, {counted(self.counts.items, 'item')}"
+        line = f"{self.source} ({self.from_format}) -> {self.target} ({self.to_format}): {written}"
+        return "\n  ".join([line, *self.counts.notes()])
 
 
 def convert(

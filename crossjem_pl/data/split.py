@@ -23,10 +23,10 @@ By = Literal["query", "item", "group", "time"]
 
 class SplitReport(Counter[str]):
     """The number of lists of each part, and how many of dev and test have a relevant item that is relevant in train
-    too, as "dev: items in train"; `not_carried` are the columns that no list holds. `str()` is the text for a
-    terminal."""
+    too, as "dev: items in train"; `notes` say what was merged and which columns no list holds. `str()` is the text for
+    a terminal."""
 
-    not_carried: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def __str__(self) -> str:
         def line(part: str) -> str:
@@ -34,9 +34,7 @@ class SplitReport(Counter[str]):
             shared = f"; {seen} of them with a relevant item that is relevant in train too" if seen else ""
             return f"{part}.parquet: {counted(self[part], 'list')}{shared}"
 
-        lines = [line(part) for part in ("train", "dev", "test") if part in self]
-        left = [f"columns not carried: {', '.join(self.not_carried)}"] if self.not_carried else []
-        return "\n".join([*lines, *left])
+        return "\n".join([*(line(part) for part in ("train", "dev", "test") if part in self), *self.notes])
 
 
 def split_lists(
@@ -108,7 +106,7 @@ def split_lists(
     part = _parts(units, shares, str(seed), by)
     in_train = {item for key in queries if part[key] == "train" for item in relevant[key]}
     report = SplitReport()
-    report.not_carried = counts.not_carried
+    report.notes = counts.notes()
     remove_leftovers(out / "parts")
     out.mkdir(parents=True, exist_ok=True)
     with scratch_folder(out / "parts") as folder:

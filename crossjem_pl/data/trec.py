@@ -42,9 +42,17 @@ Numbers = Mapping[str, Mapping[str, float]]
 """Scores or grades by query id and item id."""
 
 
+_NOTES = {
+    "merged_items": "exact repeats of an item inside its list, merged",
+    "merged_queries": "exact repeats of a query inside its row, merged",
+    "repeated_queries": "lists that repeat the query of an earlier one, whose ids end in -2, -3, ...",
+    "judgements_outside": "judgements of items that are in no list, not carried",
+}
+
+
 @dataclass
 class ReadCounts:
-    """What a reader did besides reading; complete when the iterator of lists is exhausted. `convert` says what each
+    """What a reader did besides reading; complete when the iterator of lists is exhausted. `_NOTES` says what each
     count means; `not_carried` are the columns of the source that no list holds, in order of appearance."""
 
     lists: int = 0
@@ -58,6 +66,11 @@ class ReadCounts:
     def leave(self, *columns: str) -> None:
         """Notes columns that are not carried."""
         self.not_carried += [column for column in columns if column not in self.not_carried]
+
+    def notes(self) -> list[str]:
+        """A line for each count that is not 0 and for the columns that were not carried."""
+        lines = [f"{note}: {getattr(self, name):,}" for name, note in _NOTES.items() if getattr(self, name)]
+        return lines + [f"columns not carried: {', '.join(self.not_carried)}"] * bool(self.not_carried)
 
 
 def ranked(scores: Mapping[str, float]) -> list[str]:

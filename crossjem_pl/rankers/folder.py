@@ -160,7 +160,8 @@ def load_ranker(name: str) -> Ranker:
         return ahead.untrained(name)
     folder = local_folder(name)
     if not any((folder / file).exists() for file in ("config.json", "modules.json")):
-        raise ValueError(f"{folder} has no config.json, so it is not a model folder")
+        of_run = f": the model of that run is {folder / 'model'}" if (folder / "model").is_dir() else ""
+        raise ValueError(f"{folder} has no config.json, so it is not a model folder{of_run}")
     path = folder / "config.json"
     config = read_json(path)
     if _KEY not in config:

@@ -129,7 +129,7 @@ class RunFolder(Callback):
         score = (
             f" ({pl_module.metrics[0]} {self.best:.4f} on the validation lists)"
             if self.best is not None
-            else ""
+            else " (no validation metrics)"
         )
         print(f"The model is in {root / 'model'}{score}.")
         print(f"Evaluate it: crossjem test {root / 'model'} LISTS")

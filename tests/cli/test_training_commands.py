@@ -201,6 +201,10 @@ def test_a_second_fit_sets_the_first_aside(
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     assert main(["fit", *options, "--model.weights", str(tmp_path / "model")]) == 2
     assert "is in the folder of this run" in capsys.readouterr().err
+    for mistake in (["--data.train", "absent.jsonl"], ["--trainer.accelerator", "absent"]):
+        assert main(["fit", *options, *mistake]) == 2
+        assert "absent" in capsys.readouterr().err
+    assert (tmp_path / "model").exists()
     assert main(["fit", *options]) == 0
     assert (
         f"{tmp_path} holds an earlier run, which is in {tmp_path / 'earlier-1'} now"
@@ -365,9 +369,12 @@ def test_a_named_prefix_is_allowed(project: Path, tmp_path: Path, stranger: None
     assert "stranger" in sys.modules
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"model: [1", b"a: " + b"[" * 3000, None])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"\xff\xfe", ""), (b"model:\n  lr: 1\n data: 1", ", line 3"), (b"a: " + b"[" * 3000, ""), (None, "")],
+)
 def test_a_damaged_configuration_is_named(
-    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes | None, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "damaged.yaml"
     if content is None:
@@ -376,5 +383,5 @@ def test_a_damaged_configuration_is_named(
         path.write_bytes(content)
     assert main(["fit", "-c", str(path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {path}: ")
+    assert error.startswith(f"error: {path}{line}: ")
     assert len(error.splitlines()) == 1

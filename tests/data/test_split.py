@@ -57,7 +57,7 @@ def test_by_item_queries_that_share_a_relevant_item_stay_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [(f"query {n}", f"Item {n // 4}" if n % 2 else f"item  {n // 4}", 1, 0) for n in range(80)]
-    rows += [(f"query {n}", "shown everywhere", 0, 0) for n in range(80)]
+    rows += [(f"query {n}", "shown everywhere", 0, 0) for n in (0, *range(80))]
     source = write_pairs(tmp_path / "pairs.csv", rows)
     assert main(["split", str(source), str(tmp_path / "a")]) == 0
     out = capsys.readouterr().out
@@ -69,7 +69,7 @@ def test_by_item_queries_that_share_a_relevant_item_stay_together(
         assert main(["split", str(source), str(folder), "--by", "item"]) == 0
         assert capsys.readouterr().out.splitlines()[1:] == [
             "train.parquet: 64 lists", "dev.parquet: 8 lists", "test.parquet: 8 lists",
-            "columns not carried: session",
+            "exact repeats of an item inside its list, merged: 1", "columns not carried: session",
         ]  # fmt: skip
         found = {
             name: {int(query.split()[1]) // 4 for query in queries} for name, queries in parts(folder).items()

@@ -140,6 +140,12 @@ def test_a_folder_without_a_config(text: str | None, message: str, tmp_path: Pat
         load_ranker(str(tmp_path))
 
 
+def test_the_folder_of_a_run_names_its_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ValueError, match=r"the model of that run is .*model$"):
+        load_ranker(str(tmp_path))
+
+
 def test_a_plain_encoder_is_not_a_ranker(tiny_bert: str) -> None:
     with pytest.raises(
         ValueError, match=r"not a crossjem_pl model: its config\.json has no 'crossjem_pl' part"
