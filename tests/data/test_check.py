@@ -132,11 +132,22 @@ def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: 
         assert re.search(f"^line {words}", example)
 
 
+def test_pairs_of_a_query_that_make_no_list_do_not_hide_the_others(
+    tmp_path: Path, tokenizer: ShortTextTokenizer
+) -> None:
+    pairs = [{"query": f"q {n}", "item": item, "label": 1} for n in range(3) for item in ("car", "pet")]
+    del pairs[1]["label"]
+    report = check(write(tmp_path / "pairs.jsonl", pairs), tokenizer)
+    assert report.files[0].figures["lists"] == 2
+    assert problems(report)["malformed-row"].count == 1
+
+
 def test_a_broken_line_ends_its_file_but_not_the_folder(
     tmp_path: Path, tokenizer: ShortTextTokenizer
 ) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
+    (folder / "0.jsonl").touch()  # a shard may be empty
     write(folder / "a.jsonl", [row(0), row(1)])
     with (folder / "a.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"query_id": \n' + json.dumps(row(2)) + "\n")

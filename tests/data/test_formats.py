@@ -243,6 +243,12 @@ def test_values_of_any_size_make_short_messages(tmp_path: Path, monkeypatch: pyt
         list(read_lists(tmp_path / "bomb.jsonl.gz"))
 
 
+def test_a_number_between_quotation_marks_is_no_number(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"query": "q", "item": "i", "label": "2.5"})
+    with pytest.raises(ValueError, match=r"line 1, field 'label': expected a finite number, got '2\.5'"):
+        list(read_lists(path))
+
+
 def test_a_row_that_unpacks_to_more_than_a_line_may_have_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +284,8 @@ def test_a_folder_of_shards_is_one_source_in_sorted_order(tmp_path: Path) -> Non
         folder = tmp_path / kind
         write_lists([LISTS[1], LISTS[2]], folder / names[0])
         write_lists([LISTS[0]], folder / names[1])
+        if kind == "jsonl":
+            (folder / "0.jsonl").touch()  # one shard may be empty
         (folder / "manifest.json").write_text("{}")
         (folder / ".hidden.jsonl").write_text("{}")
         assert list(read_lists(folder)) == LISTS
