@@ -158,6 +158,14 @@ def _texts(row: Row, field: str) -> list[str]:
     return [one_line(text) for text in values]
 
 
+def _line(row: Row, field: str) -> str:
+    """The text of a field as a line, "" where there is none."""
+    value = row.values.get(field)
+    if not isinstance(value, str | None):
+        raise row.error(field, f"expected a text, got {shown(value)}")
+    return one_line(value or "")
+
+
 def _of_split(tables: Mapping[str, Sequence[Path]], split: str, folder: Path) -> dict[str, Sequence[Path]]:
     """The files of each table that name the split, or all where none does."""
     return {
@@ -204,7 +212,7 @@ def _by_id(files: Iterable[Path], wanted: Collection[str]) -> dict[str, str]:
     for row in (row for file in files for row in read_rows(file)):
         identifier = row.identifier("_id" if "_id" in row.values else "id")
         if identifier in wanted:
-            text = one_line(row.values.get("text") or "") or one_line(row.values.get("title") or "")
+            text = _line(row, "text") or _line(row, "title")
             if texts.setdefault(identifier, text) != text:
                 raise row.error("text", f"id {shown(identifier)} has another text in an earlier row")
     return texts

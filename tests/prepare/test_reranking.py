@@ -135,6 +135,9 @@ def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
     (tmp_path / "in" / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     prepared(tmp_path / "in", tmp_path / "out")
     assert [one.query_id for one in lists(tmp_path / "out" / "test.parquet")] == ["q1"]
+    jsonl(tmp_path / "in" / "queries.jsonl", {"_id": "q1", "text": 5})
+    with pytest.raises(ValueError, match=r"queries\.jsonl, line 1, field 'text': expected a text, got 5"):
+        prepared(tmp_path / "in", tmp_path / "more")
     (tmp_path / "in" / "queries.jsonl").unlink()
     with pytest.raises(ValueError, match="expected files of a corpus and of queries, found corpus alone"):
         prepared(tmp_path / "in", tmp_path / "out")
