@@ -108,6 +108,8 @@ def test_the_position_in_the_epoch_is_saved_and_restored() -> None:
     loader = after.train_dataloader()  # built before the checkpoint is read
     after.load_state_dict(state)
     assert seen + queries(loader) == expected
+    for resumed in (before, after):  # as with Trainer(reload_dataloaders_every_n_epochs=1)
+        assert queries(resumed.train_dataloader()) == expected, "the next epoch is whole"
 
 
 def test_paths_are_sources_relative_to_the_root(tmp_path: Path) -> None:
