@@ -105,6 +105,9 @@ class RemotePath(type(Path())):  # type: ignore[misc]  # PosixPath here
             raise ValueError(f"{self}: cannot be opened with mode {mode!r}")
         return io.BufferedReader(self.filesystem.open_input_file(self.key))
 
+    def samefile(self, other: Any) -> bool:
+        return self == other
+
     def read_text(self, encoding: str | None = None, errors: str | None = None, **_: Any) -> str:
         with self.open("rb") as file:
             return file.read().decode(encoding or "utf-8", errors or "strict")
@@ -337,7 +340,8 @@ def remove_leftovers(path: Path) -> None:
     """Removes what processes of this machine that are dead have left beside `path` while they wrote it."""
     for left in path.parent.glob(f".{escape(path.name)}.{_machine()}-*-*.tmp"):
         if not _lives(int(left.name.split("-")[-2])):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+            # another process may be removing it too
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _machine() -> str:

@@ -11,7 +11,7 @@ from crossjem_pl.data.formats import LAYOUTS, TARGETS, detect_layout, read_lists
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.data.trec import ReadCounts, read_trec
-from crossjem_pl.files import ending, existing
+from crossjem_pl.files import as_path, ending, existing
 from crossjem_pl.lists import RankingList, counted
 
 __all__ = ["SOURCES", "ConvertReport", "convert"]
@@ -92,12 +92,12 @@ def convert(
         FileNotFoundError: names a file that does not exist.
         ValueError: names file, line and field of what is malformed, or the arguments that do not go together.
     """
-    source, target = existing(source), Path(target)
+    source, target = existing(source), as_path(target)
     if shard_size is not None and to_format not in ("auto", "canonical"):
         raise ValueError(f"{target}: shards are in the canonical format, not in {to_format!r}")
     to_format = "canonical" if shard_size is not None else target_format(target, to_format)
     for file in (source, queries, items, qrels, teacher_scores):
-        if file is not None and target.exists() and Path(file).exists() and target.samefile(file):
+        if file is not None and target.exists() and as_path(file).exists() and target.samefile(as_path(file)):
             raise ValueError(f"{target}: the target is one of the files to read")
     if source.is_dir() and target.parent.resolve() == source.resolve():
         raise ValueError(f"{target}: the target would be a shard of the folder that is read")
