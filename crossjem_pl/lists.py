@@ -153,11 +153,11 @@ class RankingList:
 
     def select(self, positions: Sequence[int]) -> RankingList:
         """The same query with the items at `positions`, in that order."""
+        return replace(self, **self._picked(positions))
+
+    def _picked(self, positions: Sequence[int]) -> dict[str, Any]:
         columns = {name: getattr(self, name) for name in ("item_ids", "items", "labels", "scores")}
-        picked: dict[str, Any] = {
-            name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None
-        }
-        return replace(self, **picked)
+        return {name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None}
 
     def content(self) -> bytes:
         """All fields as bytes, for digests."""
