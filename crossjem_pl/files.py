@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from glob import escape
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from crossjem_pl.hashing import check_regular
 
@@ -165,26 +165,8 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
     return found
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    """The decompressed bytes of `path`; gzip is recognised by its first two bytes."""
-    existing(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: expected a file, got a folder")
-    with path.open("rb") as raw:
-        magic = raw.read(2)
-        raw.seek(0)
-        if magic == _GZIP_MAGIC:
-            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-                yield unpacked  # type: ignore[misc]  # a GzipFile is no IO[bytes] to typeshed
-        elif magic and path.suffix.lower() == ".gz":
-            raise ValueError(f"{path}: not gzip data, although the name ends in .gz")
-        else:
-            yield raw
-
-
 def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip.
+    """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip (by its first two bytes).
 
     Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR inside a text ends no line. A byte order mark
     at the start is dropped.
@@ -198,8 +180,15 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
         ValueError: names file and line, for bytes that are not UTF-8, gzip data that is cut off or damaged, or a line
             of more than 256 MiB.
     """
-    number = 0
-    with _open(path) as stream:
+    path, number = existing(path), 0
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a folder")
+    with path.open("rb") as packed:
+        magic = packed.read(2)
+        packed.seek(0)
+        if magic not in (b"", _GZIP_MAGIC) and path.suffix.lower() == ".gz":
+            raise ValueError(f"{path}: not gzip data, although the name ends in .gz")
+        stream = gzip.GzipFile(fileobj=packed) if magic == _GZIP_MAGIC else packed
         try:
             for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 1):
                 if len(raw) == LONGEST_LINE:  # a small gzip file can hold it
