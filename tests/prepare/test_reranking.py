@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,9 @@ from crossjem_pl.data.shards import Manifest
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.reranking import prepare_reranking
+from tests.data.test_formats import jsonl
 
 ROW = {"query": "mount an ISO", "positive": ["mounting ISO images"], "negative": ["burn an ISO", "format"]}
-
-
-def jsonl(path: Path, *rows: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Manifest]:
