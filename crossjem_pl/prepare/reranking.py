@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from crossjem_pl.data.formats import ListReader
-from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
+from crossjem_pl.data.rows import ROW_ENDINGS, Row, listed, read_rows
 from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList, shown
@@ -154,7 +154,10 @@ def _texts(row: Row, field: str) -> list[str]:
     value = row.values.get(field)
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
-        raise row.error(field, f"expected a text or a list of texts, got {type(value).__name__}")
+        raise row.error(
+            field,
+            f"expected a text or a list of texts, got {type(value).__name__} (columns: {listed(row.columns)})",
+        )
     return [one_line(text) for text in values]
 
 

@@ -36,10 +36,10 @@ def test_summaries_agree_with_numpy(values: np.ndarray) -> None:
 def test_tables_larger_than_the_memory_are_sorted_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MEMORY", "150MB")
+    monkeypatch.setattr(database, "MEMORY", "300MB")
     with Database({"texts": "x DOUBLE, text VARCHAR"}, tmp_path) as tables:
         tables.execute(
-            "INSERT INTO texts SELECT random(), repeat(md5(i::VARCHAR), 32) FROM range(165000) t(i)"
+            "INSERT INTO texts SELECT random(), repeat(md5(i::VARCHAR), 32) FROM range(330000) t(i)"
         )
         count, before = 0, 0.0
         for x, text in tables.rows("SELECT x, text FROM texts ORDER BY x"):
@@ -47,7 +47,7 @@ def test_tables_larger_than_the_memory_are_sorted_and_leave_nothing(
             assert len(text) == 1024
             count, before = count + 1, x
         assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) > 0
-    assert count == 165_000
+    assert count == 330_000
     assert not list(tmp_path.iterdir())
 
 

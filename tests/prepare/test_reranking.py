@@ -139,7 +139,10 @@ def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"_id": "1", "text": "corpus"}], "line 1, field 'query': expected a text or a list of texts"),
+        (
+            [{"_id": "1", "text": "corpus"}],
+            r"line 1, field 'query': expected a text .*\(columns: _id, text\)",
+        ),
         ([{**ROW, "positive": 3}], "line 1, field 'positive': expected a text or a list of texts, got int"),
         ([ROW, {**ROW, "query": None}], "line 2, field 'query'"),
         ([], "no rows"),
