@@ -268,10 +268,8 @@ def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
         known = ", ".join(ROW_ENDINGS)
         raise ValueError(f"{path}: cannot tell the kind of file from its ending; understood: {known}")
     if kind in (".parquet", ".arrow"):
-        rows = _read_columns(path, columns)
-    else:
-        rows = _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
-    return rows
+        return _read_columns(path, columns)
+    return _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
