@@ -170,6 +170,11 @@ def test_mixed_sources_have_ids_of_their_own(tmp_path: Path, caplog: pytest.LogC
     assert mixed[0].labels == mixed[2].labels == lists[0].labels
     assert {one.scores for one in mixed} == {None}
     assert "2 of 4 lists have no scores" in caplog.text
+    nested = MixedSource([MixedSource(["a.jsonl", "a.jsonl"]), "a.jsonl"])
+    with pytest.raises(
+        ValueError, match=f"two of the mixed sources have a list of query id '2-{lists[0].query_id}'"
+    ):
+        list(nested.read(tmp_path))
 
 
 def test_the_seed_is_that_of_the_run_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
