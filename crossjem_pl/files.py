@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from glob import escape
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from crossjem_pl.hashing import check_regular
 
@@ -105,6 +105,9 @@ class RemotePath(type(Path())):  # type: ignore[misc]  # PosixPath here
             raise ValueError(f"{self}: cannot be opened with mode {mode!r}")
         return io.BufferedReader(self.filesystem.open_input_file(self.key))
 
+    def samefile(self, other: Any) -> bool:
+        return self == other
+
     def read_text(self, encoding: str | None = None, errors: str | None = None, **_: Any) -> str:
         with self.open("rb") as file:
             return file.read().decode(encoding or "utf-8", errors or "strict")
@@ -162,26 +165,8 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> Path:
     return found
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    """The decompressed bytes of `path`; gzip is recognised by its first two bytes."""
-    existing(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: expected a file, got a folder")
-    with path.open("rb") as raw:
-        magic = raw.read(2)
-        raw.seek(0)
-        if magic == _GZIP_MAGIC:
-            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-                yield unpacked  # type: ignore[misc]  # a GzipFile is no IO[bytes] to typeshed
-        elif magic and path.suffix.lower() == ".gz":
-            raise ValueError(f"{path}: not gzip data, although the name ends in .gz")
-        else:
-            yield raw
-
-
 def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip.
+    """(1-based line number, text without its line end) of a UTF-8 file, plain or gzip (by its first two bytes).
 
     Lines end in LF or CRLF and nothing else, so that U+2028 or a lone CR inside a text ends no line. A byte order mark
     at the start is dropped.
@@ -195,8 +180,15 @@ def read_lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
         ValueError: names file and line, for bytes that are not UTF-8, gzip data that is cut off or damaged, or a line
             of more than 256 MiB.
     """
-    number = 0
-    with _open(path) as stream:
+    path, number = existing(path), 0
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a folder")
+    with path.open("rb") as packed:
+        magic = packed.read(2)
+        packed.seek(0)
+        if magic not in (b"", _GZIP_MAGIC) and path.suffix.lower() == ".gz":
+            raise ValueError(f"{path}: not gzip data, although the name ends in .gz")
+        stream = gzip.GzipFile(fileobj=packed) if magic == _GZIP_MAGIC else packed
         try:
             for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 1):
                 if len(raw) == LONGEST_LINE:  # a small gzip file can hold it
@@ -339,7 +331,8 @@ def remove_leftovers(path: Path) -> None:
     """Removes what processes of this machine that are dead have left beside `path` while they wrote it."""
     for left in path.parent.glob(f".{escape(path.name)}.{_machine()}-*-*.tmp"):
         if not _lives(int(left.name.split("-")[-2])):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+            # another process may be removing it too
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _machine() -> str:

@@ -116,8 +116,10 @@ class RankingList:
             ValueError: names the pair, counted from 1, and the field.
         """
         groups = PairGroups()
-        for number, (query, item, *numbers) in enumerate(pairs, 1):
-            groups.add(f"pair {number}", query, item, **dict(zip(("label", "score"), numbers, strict=False)))
+        for number, pair in enumerate(pairs, 1):
+            if isinstance(pair, str) or not 2 <= len(pair) <= 4:
+                raise ValueError(f"pair {number}: expected query, item, label and score, got {shown(pair)}")
+            groups.add(f"pair {number}", *pair)
         return [ranking_list for _, ranking_list in groups]
 
     @classmethod
@@ -151,11 +153,11 @@ class RankingList:
 
     def select(self, positions: Sequence[int]) -> RankingList:
         """The same query with the items at `positions`, in that order."""
+        return replace(self, **self._picked(positions))
+
+    def _picked(self, positions: Sequence[int]) -> dict[str, Any]:
         columns = {name: getattr(self, name) for name in ("item_ids", "items", "labels", "scores")}
-        picked: dict[str, Any] = {
-            name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None
-        }
-        return replace(self, **picked)
+        return {name: tuple(v[i] for i in positions) for name, v in columns.items() if v is not None}
 
     def content(self) -> bytes:
         """All fields as bytes, for digests."""
@@ -212,9 +214,10 @@ class _Group:
 class PairGroups:
     """Groups (query, item) pairs into ranking lists, in memory; the pairs of one query may stand anywhere.
 
-    Iterating gives (where the query was first given, its list), queries and items in the order of their first pair.
-    Without ids, `content_id` of the texts stands in. A pair that is given again with the same label and score is
-    merged with the first and counted in `merged`.
+    Iterating gives (where the query was first given, its list), queries and items in the order of their first pair;
+    after the ValueError of a query whose pairs make no list, the next one. Without ids, `content_id` of the texts
+    stands in. A pair that is given again with the same label and score is merged with the first and counted in
+    `merged`.
     """
 
     def __init__(self) -> None:
@@ -222,22 +225,7 @@ class PairGroups:
         self._groups: dict[str, _Group] = {}
 
     def __iter__(self) -> Iterator[tuple[str, RankingList]]:
-        for query_id, group in self._groups.items():
-            texts, labels, scores, places = zip(*group.items.values(), strict=True)
-            columns: dict[str, Any] = {}
-            for name, values in (("labels", labels), ("scores", scores)):
-                missing = next((i for i, value in enumerate(values) if value is None), None)
-                if missing is None:
-                    columns[name] = values
-                elif any(value is not None for value in values):
-                    raise ValueError(
-                        f"{places[missing]}, field {name[:-1]!r}: is missing, but other pairs of the query "
-                        f"{shown(group.query)} have one: give every pair of a query one, or none"
-                    )
-            try:
-                yield group.where, RankingList(query_id, group.query, tuple(group.items), texts, **columns)
-            except ValueError as error:
-                raise ValueError(f"{group.where}: {error}") from None
+        return map(self._made, self._groups.items())
 
     def add(
         self,
@@ -282,6 +270,25 @@ class PairGroups:
                 )
         self.merged += 1
         return False
+
+    @staticmethod
+    def _made(entry: tuple[str, _Group]) -> tuple[str, RankingList]:
+        query_id, group = entry
+        texts, labels, scores, places = zip(*group.items.values(), strict=True)
+        columns: dict[str, Any] = {}
+        for name, values in (("labels", labels), ("scores", scores)):
+            missing = [value is None for value in values]
+            if not any(missing):
+                columns[name] = values
+            elif not all(missing):
+                raise ValueError(
+                    f"{places[missing.index(True)]}, field {name[:-1]!r}: is missing, but other pairs of the query "
+                    f"{shown(group.query)} have one: give every pair of a query one, or none"
+                )
+        try:
+            return group.where, RankingList(query_id, group.query, tuple(group.items), texts, **columns)
+        except ValueError as error:
+            raise ValueError(f"{group.where}: {error}") from None
 
 
 def _checked(where: str, name: str, convert: Callable[[Any], str], value: Any) -> str:

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import logging
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ _NOISE = (
     ".*WeightAveraging doesn't support sharding.*",
 )
 _released = time.process_time()
+
+
+def _no_advertisement(record: logging.LogRecord) -> bool:
+    return not re.search("litlogger|litmodels", record.getMessage())
 
 
 def release_freed(seconds: float) -> None:
@@ -77,8 +82,6 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # lightning's calls, not the user's
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: "litlogger" not in record.getMessage() and "litmodels" not in record.getMessage()
-    )
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_no_advertisement)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)

@@ -134,6 +134,8 @@ def test_pairs_and_frames_are_grouped_by_query() -> None:
     [
         ([("red", "shoe", 1), ("red", "shoe", 0)], "pair 2, field 'label': .* has 0 here and 1 in pair 1"),
         ([("red", "shoe", 1), ("red", "hat")], "pair 2, field 'label': is missing, but other pairs"),
+        ([("red", "shoe", 1, 0.5, "more")], "pair 1: expected query, item, label and score, got"),
+        ([("red",)], "pair 1: expected query, item, label and score, got"),
         ([("red", " ")], "pair 1, field 'item': expected a non-empty string"),
         (
             [("red", "shoe", math.nan)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 
@@ -27,6 +28,14 @@ def test_holes_in_the_heap_are_given_back(monkeypatch: pytest.MonkeyPatch) -> No
     process.release_freed(0.5)
     assert resident("VmRSS") < full - 80
     assert len(kept) == 40
+
+
+def test_libraries_are_quietened_once() -> None:
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    process.quiet_libraries()
+    before = len(logger.filters)
+    process.quiet_libraries()
+    assert len(logger.filters) == before
 
 
 def test_what_the_environment_says_of_kernels_stands(monkeypatch: pytest.MonkeyPatch) -> None:

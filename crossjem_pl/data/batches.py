@@ -70,9 +70,6 @@ def _numbers(lists: Sequence[RankingList], field: str, width: int) -> Tensor | N
         if row is None:
             raise ValueError(f"list {lists[i].query_id!r} has no {field}, others of its batch have")
         out[i, : len(row)] = torch.tensor(row)
-        if not bool(out[i].isfinite().all()):
-            worst = max(row, key=abs)
-            raise ValueError(f"list {lists[i].query_id!r}, field {field!r}: {worst} does not fit float32")
     return out
 
 
@@ -166,6 +163,11 @@ class BatchLoader(ABC):
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the next epoch begins at a position that was loaded."""
+        return self._start > 0
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the epoch, and what it depends on."""

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from crossjem_pl.data.database import Database
 from crossjem_pl.data.formats import ListReader, detect_layout
@@ -26,6 +26,7 @@ from crossjem_pl.text import ShortTextTokenizer
 __all__ = ["KINDS", "CheckReport", "FileReport", "Kind", "Problem", "check", "normalise"]
 
 Grade = Literal["error", "warning", "note"]
+T = TypeVar("T")
 
 _EXAMPLES, _EXAMPLE_LENGTH = 3, 200
 _MANY = 0.01  # texts cut and tokens unknown are a warning above this share
@@ -292,29 +293,30 @@ class _Source:
     def lists(self) -> Iterator[tuple[Row, RankingList]]:
         """The lists with the rows that they come from."""
         for file in shard_files(self.path):
-            rows = read_rows(file, self._reader.columns)
-            while True:
-                try:
-                    row = next(rows, None)
-                except ValueError as error:
-                    self._note("unreadable-file", str(error))
-                    break
-                if row is None:
-                    break
+            for row in self._sound("unreadable-file", read_rows(file, self._reader.columns, empty=True)):
                 self.rows += 1
                 try:
                     yield from ((row, ranking_list) for ranking_list in self._reader.lists(row))
                 except ValueError as error:
                     self._note("malformed-row", str(error).replace(row.where, self.place(row)))
-        try:
-            yield from self._reader.rest()
-        except ValueError as error:
-            self._note("malformed-row", str(error))
+        if not self.rows and not self.counts:
+            self._note("unreadable-file", f"{self.path}: the file has no rows")
+        yield from self._sound("malformed-row", self._reader.rest())
         counts = self._reader.counts
         if merged := counts.merged_items + counts.merged_queries:
             self._note("merged-repeats", str(self.path), merged)
         for column in counts.not_carried:
             self._note("columns-not-read", column)
+
+    def _sound(self, code: str, made: Iterator[T]) -> Iterator[T]:
+        """What an iterator gives; a ValueError is noted, and what the iterator gives after it comes too."""
+        while True:
+            try:
+                yield next(made)
+            except StopIteration:
+                return
+            except ValueError as error:
+                self._note(code, str(error))
 
     def _note(self, code: str, example: str, count: int = 1) -> None:
         """Counts occurrences of a problem; the first examples are kept."""
@@ -349,10 +351,10 @@ def _report(database: Database, source: _Source, is_test: bool, limits: Mapping[
     """The figures and the problems of the source that the views show."""
     figures, counts = _figures(database, source, is_test, limits), source.counts
     totals = database.record(
-        "SELECT count(*) AS lists, sum(n)::INT AS items, (count(*) + sum(n))::INT AS texts, "
+        "SELECT count(*) AS lists, sum(n)::BIGINT AS items, (count(*) + sum(n))::BIGINT AS texts, "
         "count(*) FILTER (labelled > 0) AS labelled, count(*) FILTER (scored > 0) AS scored, "
         'count(*) FILTER (pairs > 0) AS mixed, count(*) FILTER (pairs > 0 AND scored > 0) AS "mixed and scored", '
-        'sum(positives)::INT AS "positive items" FROM per_list'
+        'sum(positives)::BIGINT AS "positive items" FROM per_list'
     )
     again = totals["ids that come again"] = figures["items"] - figures["distinct_item_ids"]
     for code, kind in KINDS.items():

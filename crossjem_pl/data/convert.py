@@ -11,7 +11,7 @@ from crossjem_pl.data.formats import LAYOUTS, TARGETS, detect_layout, read_lists
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher import join_scores
 from crossjem_pl.data.trec import ReadCounts, read_trec
-from crossjem_pl.files import ending, existing
+from crossjem_pl.files import as_path, ending, existing
 from crossjem_pl.lists import RankingList, counted
 
 __all__ = ["SOURCES", "ConvertReport", "convert"]
@@ -77,12 +77,12 @@ def convert(
         FileNotFoundError: names a file that does not exist.
         ValueError: names file, line and field of what is malformed, or the arguments that do not go together.
     """
-    source, target = existing(source), Path(target)
+    source, target = existing(source), as_path(target)
     if shard_size is not None and to_format not in ("auto", "canonical"):
         raise ValueError(f"{target}: shards are in the canonical format, not in {to_format!r}")
     to_format = "canonical" if shard_size is not None else target_format(target, to_format)
     for file in (source, queries, items, qrels, teacher_scores):
-        if file is not None and target.exists() and Path(file).exists() and target.samefile(file):
+        if file is not None and target.exists() and as_path(file).exists() and target.samefile(as_path(file)):
             raise ValueError(f"{target}: the target is one of the files to read")
     if source.is_dir() and target.parent.resolve() == source.resolve():
         raise ValueError(f"{target}: the target would be a shard of the folder that is read")
@@ -91,17 +91,10 @@ def convert(
         run = texts or (source.is_file() and ending(source) in TARGETS["run"])
         from_format = "trec" if run else detect_layout(source, query_column, item_column)
     counts = ReadCounts()
-    columns: dict[str, Any] = {"label_column": label_column, "score_column": score_column}
-    columns |= {"query_column": query_column, "item_column": item_column}
     if from_format == "trec":
         if queries is None or items is None:
             raise ValueError(f"{source}: a TREC run needs both a queries and an items file with the texts")
-        if columns != {
-            "label_column": "labels",
-            "score_column": "scores",
-            "query_column": None,
-            "item_column": None,
-        }:
+        if (label_column, score_column, query_column, item_column) != ("labels", "scores", None, None):
             raise ValueError(f"{source}: a TREC run has no named columns, so no option can name one")
         lists = read_trec(source, queries, items, qrels, counts=counts)
     elif from_format not in LAYOUTS:
@@ -109,12 +102,14 @@ def convert(
     elif texts:
         raise ValueError(f"{source}: queries, items and qrels go with a TREC run, not with {from_format!r}")
     else:
+        columns: dict[str, Any] = {"query_column": query_column, "item_column": item_column}
+        columns |= {"label_column": label_column, "score_column": score_column}
         lists = read_lists(source, from_format, counts=counts, **columns)
     if teacher_scores is not None:
         lists = join_scores(lists, teacher_scores, exact=True)
 
     if to_format != "canonical":
-        lists = _noting(lists, ["query", "items"], "labels" if to_format == "run" else "scores", counts)
+        lists = _noting(lists, "labels" if to_format == "run" else "scores", counts)
     # every reader has checked that no query id occurs twice
     if shard_size is None:
         write_lists(lists, target, to_format, unique=False)
@@ -123,10 +118,8 @@ def convert(
     return ConvertReport(source, target, from_format, to_format, counts)
 
 
-def _noting(
-    lists: Iterator[RankingList], never: list[str], other: str, counts: ReadCounts
-) -> Iterator[RankingList]:
-    """The lists, while the fields that TREC files do not hold are noted: some always, the other numbers where given."""
+def _noting(lists: Iterator[RankingList], other: str, counts: ReadCounts) -> Iterator[RankingList]:
+    """The lists, while the fields that TREC files do not hold are noted: the texts, the other numbers where given."""
     for ranking_list in lists:
-        counts.leave(*never, *[other] * (getattr(ranking_list, other) is not None))
+        counts.leave("query", "items", *[other] * (getattr(ranking_list, other) is not None))
         yield ranking_list

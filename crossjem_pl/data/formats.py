@@ -7,7 +7,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +114,13 @@ def read_lists(
 
 
 def _lists(source: Path, reader: ListReader, unique: bool, warn: bool) -> Iterator[RankingList]:
+    def made() -> Iterator[tuple[Row, RankingList]]:
+        for row in read_rows(source, reader.columns):
+            yield from ((row, ranking_list) for ranking_list in reader.lists(row))
+        yield from reader.rest()
+
     seen: dict[str, tuple[Path, int]] = {}
-    rows = (
-        (row, ranking_list) for row in read_rows(source, reader.columns) for ranking_list in reader.lists(row)
-    )
-    for row, ranking_list in chain(rows, reader.rest()):
+    for row, ranking_list in made():
         if unique:
             file, number = seen.setdefault(ranking_list.query_id, (row.path, row.number))
             if (file, number) != (row.path, row.number):
@@ -211,10 +212,15 @@ class ListReader:
         return [self._ordered(ranking_list) for _, ranking_list in groups]
 
     def rest(self) -> Iterator[tuple[Row, RankingList]]:
-        """The lists of pairs and triplets, each with the first row of its query, when all rows were given."""
+        """The lists of pairs and triplets, each with the first row of its query, when all rows were given.
+
+        After the ValueError of a query whose rows make no list comes the next one.
+        """
         self.counts.merged_items += self._groups.merged
-        for where, ranking_list in self._groups:
-            yield self._first_rows[where], self._ordered(ranking_list)
+        return map(self._with_first_row, self._groups)
+
+    def _with_first_row(self, made: tuple[str, RankingList]) -> tuple[Row, RankingList]:
+        return self._first_rows[made[0]], self._ordered(made[1])
 
     def _values(self, row: Row) -> tuple[str, str, list[str], Numbers, Numbers]:
         """Query id, query, items, labels and scores of a row with all items of a query."""

@@ -125,8 +125,10 @@ class RankingDataModule(LightningDataModule):
                         yield text
 
     def train_dataloader(self) -> BatchLoader:
+        before = self._train_loader
         self._train_loader = self._loader("train", self.batch_size, sampler=self.item_sampler, shuffle=True)
-        self._train_loader.load_state_dict(self._resume_from)
+        if before is None or before.resumes:
+            self._train_loader.load_state_dict(self._resume_from)
         return self._train_loader
 
     def state_dict(self) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def measure_overlap(
         query_tokens = database.summary("tokens", "queries")
         if query_tokens is None:
             raise ValueError("no lists to count")
-        cut_queries = database.value("SELECT sum(cut)::INT FROM queries")
+        cut_queries = database.value("SELECT sum(cut)::BIGINT FROM queries")
         rows = database.rows(
             f"SELECT {_ROW} FROM measured GROUP BY max_item_tokens, n ORDER BY ALL NULLS LAST"
         )

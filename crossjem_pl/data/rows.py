@@ -108,7 +108,11 @@ class Row:
         if not self.typed:
             number = parse_number(value.strip())
             value = value if number is None else number
-        if isinstance(value, str) and parse_number(value.strip().replace(",", ".")) is not None:
+        if (
+            isinstance(value, str)
+            and "," in value
+            and parse_number(value.strip().replace(",", ".")) is not None
+        ):
             raise self.error(field, f"expected a number with a decimal point, as 2.5, got {shown(value)}")
         return self._convert(field, value, as_number)
 
@@ -150,19 +154,18 @@ def column_names(path: Path) -> list[str]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an ending that is not understood, an empty file, or a malformed first row.
+        ValueError: an ending that is not understood, no rows at all, or a malformed first row.
     """
-    first = shard_files(path)[0]
-    if ending(first) == ".parquet":
-        with open_parquet(first) as file:
-            return column_names_of(first, file.schema_arrow.names)
-    if ending(first) == ".arrow":
-        with _open_arrow(first) as (names, _):
-            return names
-    row = next(_read_file(first, None), None)
-    if row is None:
-        raise ValueError(f"{first}: the file has no rows")
-    return list(row.columns)
+    for file in shard_files(path):
+        if ending(file) == ".parquet":
+            with open_parquet(file) as parquet:
+                return column_names_of(file, parquet.schema_arrow.names)
+        if ending(file) == ".arrow":
+            with _open_arrow(file) as (names, _):
+                return names
+        if (row := next(_read_file(file, None), None)) is not None:
+            return list(row.columns)
+    raise ValueError(f"{path}: the file has no rows")
 
 
 def read_rows(path: Path, columns: Collection[str] | None = None, *, empty: bool = False) -> Iterator[Row]:
@@ -265,10 +268,8 @@ def _read_file(path: Path, columns: Collection[str] | None) -> Iterator[Row]:
         known = ", ".join(ROW_ENDINGS)
         raise ValueError(f"{path}: cannot tell the kind of file from its ending; understood: {known}")
     if kind in (".parquet", ".arrow"):
-        rows = _read_columns(path, columns)
-    else:
-        rows = _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
-    return rows
+        return _read_columns(path, columns)
+    return _read_json(path) if kind in JSON_ENDINGS else _read_table(path)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -86,17 +86,25 @@ class MixedSource(ListSource):
     Labels, or scores, that some lists lack are left out of all, and a warning says so.
 
     Args:
-        sources: paths or sources. The lists of the second and later ones get its number before their query ids, so that
-            no id is there twice.
+        sources: paths or sources. The lists of the second and later ones get its number before their query ids.
+
+    Raises:
+        ValueError: while reading, if two sources have a list of one id all the same (as those of mixed sources may).
     """
 
     def __init__(self, sources: list[str | ListSource]) -> None:
         self.sources = [FileSource(source) if isinstance(source, str) else source for source in sources]
 
     def read(self, root: Path) -> Iterator[RankingList]:
-        lists = list(self.sources[0].read(root)) if self.sources else []
-        for number, source in enumerate(self.sources[1:], 2):
-            lists += (replace(one, query_id=f"{number}-{one.query_id}") for one in source.read(root))
+        lists: list[RankingList] = []
+        for number, source in enumerate(self.sources, 1):
+            before = {one.query_id for one in lists}
+            for one in source.read(root):
+                lists.append(one if number == 1 else replace(one, query_id=f"{number}-{one.query_id}"))
+                if lists[-1].query_id in before:
+                    raise ValueError(
+                        f"two of the mixed sources have a list of query id {lists[-1].query_id!r}"
+                    )
         left_out: dict[str, Any] = {}
         for field in ("labels", "scores"):
             there = sum(getattr(one, field) is not None for one in lists)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -85,11 +85,14 @@ def split_lists(
             raise FileExistsError(f"{path} exists; give another folder, or remove it")
     names = {"query_column": query_column, "item_column": item_column}
     options: dict[str, Any] = {**names, "label_column": label_column, "score_column": score_column}
-    queries, relevant = set[str](), dict[str, set[str]]()  # content ids of the relevant items of each query
+    queries, relevant = (
+        Counter[str](),
+        dict[str, set[str]](),
+    )  # lists, ids of the relevant items, of each query
     counts = ReadCounts()
     for one in read_lists(source, counts=counts, **options):
         key = normalise(one.query)
-        queries.add(key)
+        queries[key] += 1
         labelled = zip(one.items, one.labels or (), strict=False)
         relevant.setdefault(key, set()).update(content_id(normalise(i)) for i, label in labelled if label > 0)
     shares = {"test": test, "dev": dev}
@@ -116,8 +119,8 @@ def split_lists(
                 chosen = (one for one in lists if part[normalise(one.query)] == name)
                 report[name] = write_lists(chosen, folder / f"{name}.parquet")
             if name != "train" and shares[name]:
-                leaking = {key for key in queries if part[key] == name and relevant[key] & in_train}
-                report[f"{name}: items in train"] = len(leaking)
+                leaking = (key for key in queries if part[key] == name and relevant[key] & in_train)
+                report[f"{name}: items in train"] = sum(queries[key] for key in leaking)
         for written in folder.iterdir():  # all or, but for a kill within these lines, nothing
             written.rename(out / written.name)
     return report
@@ -130,7 +133,7 @@ def _rows(source: Path, column: str, names: dict[str, str | None]) -> Iterator[t
         yield from ((normalise(text), row) for text in row.one_or_more_texts(query))
 
 
-def _joined(queries: set[str], shared: Iterator[tuple[str, str]]) -> dict[str, Hashable]:
+def _joined(queries: Iterable[str], shared: Iterator[tuple[str, str]]) -> dict[str, Hashable]:
     """For each query the first in order of those that it hangs together with: by what both have, or over others."""
     parents: dict[tuple[bool, str], tuple[bool, str]] = {}
 

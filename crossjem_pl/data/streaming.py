@@ -243,10 +243,6 @@ class EpochOrder:
         self._filled = self._lists > self._stop - self._start
         self._fill = self._start if self._start < self._stop else rank % total
 
-    def __len__(self) -> int:
-        """Lists of this rank, the one that fills up included: the same for every rank."""
-        return self._lists
-
     @property
     def windows(self) -> int:
         """Number of windows."""

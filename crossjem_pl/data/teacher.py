@@ -118,7 +118,10 @@ def join_scores(
     if exact and (row := next(rows, None)) is not None:
         _take(row, waiting)
     if exact and waiting:
-        raise ValueError(f"{path}: there are scores of query {shown(min(waiting))}, but no such list")
+        query = shown(min(waiting))
+        raise ValueError(
+            f"{path}: there are scores of query {query}, but no such list or a list that has its scores"
+        )
     if left_out and not joined:
         raise ValueError(f"{path}: not one item has a teacher score, {first}; are these the same ids?")
     if left_out:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossjem_pl.data.rows import ROW_ENDINGS, parse_number, read_rows
-from crossjem_pl.files import ending, existing, read_lines, replacing
+from crossjem_pl.files import as_path, ending, existing, read_lines, replacing
 from crossjem_pl.lists import RankingList, as_text, shown
 
 __all__ = [
@@ -151,7 +151,7 @@ def write_run(
                 )
             yield f"{query_id} Q0 {item} {rank} {score!r} {tag}"
 
-    return _write(run, "scores", Path(path), lines)
+    return _write(run, "scores", as_path(path), lines)
 
 
 def write_qrels(qrels: Numbers | Iterable[RankingList], path: str | os.PathLike[str]) -> int:
@@ -174,7 +174,7 @@ def write_qrels(qrels: Numbers | Iterable[RankingList], path: str | os.PathLike[
                 )
             yield f"{query_id} 0 {item} {int(grade)}"
 
-    return _write(qrels, "labels", Path(path), lines)
+    return _write(qrels, "labels", as_path(path), lines)
 
 
 def read_texts(
@@ -202,12 +202,12 @@ def read_texts(
         empty = False
         if wanted is not None and identifier not in wanted:
             continue
+        if identifier in texts:
+            raise ValueError(f"{where}, field 'id': id {shown(identifier)} occurs before in this source")
         try:
-            texts_of_id = as_text(text)
+            texts[identifier] = as_text(text)
         except ValueError as error:
             raise ValueError(f"{where}, field 'text' of id {shown(identifier)}: {error}") from None
-        if texts.setdefault(identifier, texts_of_id) is not texts_of_id:
-            raise ValueError(f"{where}, field 'id': id {shown(identifier)} occurs before in this source")
     if empty:
         raise ValueError(f"{source}: the file has no rows")
     return texts
@@ -257,17 +257,13 @@ def read_trec(
             or lines of one query that do not stand together.
     """
     files = {"query": queries, "item": items}
-    for what, file in {
-        "run": run,
-        "queries file": queries,
-        "items file": items,
-        "qrels": qrels or run,
-    }.items():
+    source = existing(run, "run")
+    for what, file in {"queries file": queries, "items file": items, "qrels": qrels or run}.items():
         existing(file, what)
     counts = counts or ReadCounts()
     grades = None if qrels is None else read_qrels(qrels)
     first: dict[str, dict[str, str]] = {"query": {}, "item": {}}  # where each id is first, for the message
-    for where, query_id, item_id, _ in _entries(Path(run), _RUN):
+    for where, query_id, item_id, _ in _entries(source, _RUN):
         first["query"].setdefault(query_id, where)
         first["item"].setdefault(item_id, where)
     texts = {what: read_texts(file, first[what], counts) for what, file in files.items()}
@@ -278,7 +274,7 @@ def read_trec(
                     f"{where}, field '{what}_id': {what} {shown(identifier)} has no text in {file}"
                 )
     counts.judgements_outside = sum(map(len, (grades or {}).values()))
-    for query_id, scores in group_by_query(_entries(Path(run), _RUN)):
+    for query_id, scores in group_by_query(_entries(source, _RUN)):
         order = tuple(ranked(scores))
         labels = None
         if grades is not None:

@@ -10,12 +10,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.progress import Progress
 
-from crossjem_pl.files import ending
+from crossjem_pl.files import ending, write_json
 
 __all__ = ["Remote", "fetch", "hub_dataset"]
 
@@ -32,7 +34,7 @@ class Remote:
         path: where it is put.
         size: bytes, 0 if they are not known.
         digest: "md5:...", "sha256:..." or "git:..." (of a git blob) in hexadecimal digits; "" if it is not known.
-        headers: of the request.
+        headers: of the request; a token in "Authorization" goes to no other host than that of `url`.
     """
 
     url: str
@@ -75,7 +77,7 @@ def fetch(files: Sequence[Remote], licence: str, yes: bool) -> None:
     for file in missing:
         try:
             _download(file)
-        except (urllib.error.URLError, OSError) as error:
+        except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise ValueError(
                 f"{file.url}: cannot be downloaded ({reason}). The same command goes on where it stopped; on a machine "
@@ -90,8 +92,14 @@ def _download(file: Remote) -> None:
     done = part.stat().st_size if part.exists() else 0
     if not (file.size and done == file.size):
         resume = {"Range": f"bytes={done}-"} if done else {}
-        request = urllib.request.Request(file.url, headers={**file.headers, **resume})
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, Progress() as progress:
+        try:
+            opened = _open(file.url, {**file.headers, **resume})
+        except urllib.error.HTTPError as error:
+            if error.code != 416 or not done:
+                raise
+            part.unlink()  # it has all bytes already, or those of another file
+            return _download(file)
+        with opened as answer, Progress() as progress:
             if answer.status != 206:  # the server begins at the start
                 done = 0
             total = file.size or done + int(answer.headers.get("Content-Length") or 0) or None
@@ -107,6 +115,22 @@ def _download(file: Remote) -> None:
                 raise OSError(f"cut off after {part.stat().st_size} bytes")
     _check(file, part)
     part.replace(file.path)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Keeps the token from other hosts."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> Any:
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and (request.type, request.host) != (req.type, req.host):
+            request.remove_header("Authorization")
+        return request
+
+
+def _open(url: str, headers: Mapping[str, str]) -> Any:
+    """The answer of the server, to read from and to close."""
+    request = urllib.request.Request(url, headers=dict(headers))
+    return urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT)
 
 
 def _check(file: Remote, part: Path) -> None:
@@ -129,43 +153,44 @@ def hub_dataset(name: str, folder: Path, endings: Sequence[str], yes: bool) -> P
     """The files of a dataset of the Hugging Face hub (or `HF_ENDPOINT`), downloaded into a folder where missing.
 
     The hub tells names, sizes, SHA-256 sums and the licence. The list is kept as `.files.json` in the folder, so that
-    a complete folder needs no connection.
+    a complete folder needs no connection. `HF_TOKEN` is the token of a private dataset.
 
     Raises:
-        ValueError: the hub cannot be reached or has no such dataset; otherwise as `fetch`. Says what to put where.
+        ValueError: the hub cannot be reached or has no such dataset, or the folder is of another one; otherwise as
+            `fetch`. Says what to put where.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    token = os.environ.get("HF_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     index = folder / ".files.json"
     try:
         if not index.exists():
-            token = os.environ.get("HF_TOKEN")
-            request = urllib.request.Request(
-                f"{endpoint}/api/datasets/{name}?blobs=true",
-                headers={"Authorization": f"Bearer {token}"} if token else {},
-            )
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                described: dict[str, Any] = json.load(answer)
-            folder.mkdir(parents=True, exist_ok=True)
-            index.write_text(json.dumps(described), encoding="utf-8")
-        described = json.loads(index.read_text(encoding="utf-8"))
-        revision, siblings = described["sha"], described["siblings"]
+            with _open(f"{endpoint}/api/datasets/{name}?blobs=true", headers) as answer:
+                write_json(index, {**json.load(answer), "id": name})
+        described: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
+        of, revision, siblings = described["id"], described["sha"], described["siblings"]
         files = [
             Remote(
-                f"{endpoint}/datasets/{name}/resolve/{revision}/{entry['rfilename']}",
+                f"{endpoint}/datasets/{name}/resolve/{revision}/{quote(entry['rfilename'])}",
                 _inside(folder, entry["rfilename"]),
                 int(entry.get("size") or 0),
                 f"sha256:{entry['lfs']['sha256']}" if entry.get("lfs") else f"git:{entry['blobId']}",
+                headers,
             )
             for entry in siblings
             if ending(Path(entry["rfilename"])) in endings
         ]
         licence = (described.get("cardData") or {}).get("license", "not stated")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{name}: neither a folder nor a hub dataset that can be downloaded ({type(error).__name__}). Download its "
             f"files from https://huggingface.co/datasets/{name}/tree/main on a machine that reaches the hub, put them "
             "in a folder, keeping their names, and give that folder in place of the id"
         ) from error
+    if of != name:
+        raise ValueError(
+            f"{folder}: holds the files of {of}, not of {name}; choose another folder or remove it"
+        )
     fetch(files, f"licence: {licence}; see https://huggingface.co/datasets/{name}", yes)
     return folder
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from crossjem_pl.data.formats import ListReader
-from crossjem_pl.data.rows import ROW_ENDINGS, Row, read_rows
+from crossjem_pl.data.rows import ROW_ENDINGS, Row, listed, read_rows
 from crossjem_pl.data.shards import Manifest
 from crossjem_pl.files import ending, existing
 from crossjem_pl.lists import RankingList, shown
@@ -154,8 +154,19 @@ def _texts(row: Row, field: str) -> list[str]:
     value = row.values.get(field)
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
-        raise row.error(field, f"expected a text or a list of texts, got {type(value).__name__}")
+        raise row.error(
+            field,
+            f"expected a text or a list of texts, got {type(value).__name__} (columns: {listed(row.columns)})",
+        )
     return [one_line(text) for text in values]
+
+
+def _line(row: Row, field: str) -> str:
+    """The text of a field as a line, "" where there is none."""
+    value = row.values.get(field)
+    if not isinstance(value, str | None):
+        raise row.error(field, f"expected a text, got {shown(value)}")
+    return one_line(value or "")
 
 
 def _of_split(tables: Mapping[str, Sequence[Path]], split: str, folder: Path) -> dict[str, Sequence[Path]]:
@@ -204,7 +215,7 @@ def _by_id(files: Iterable[Path], wanted: Collection[str]) -> dict[str, str]:
     for row in (row for file in files for row in read_rows(file)):
         identifier = row.identifier("_id" if "_id" in row.values else "id")
         if identifier in wanted:
-            text = one_line(row.values.get("text") or "") or one_line(row.values.get("title") or "")
+            text = _line(row, "text") or _line(row, "title")
             if texts.setdefault(identifier, text) != text:
                 raise row.error("text", f"id {shown(identifier)} has another text in an earlier row")
     return texts

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ints", "Ragged", "side_by_side"]
+__all__ = ["Ints", "Ragged", "ranges", "side_by_side"]
 
 Ints = NDArray[np.int64]
 
@@ -67,8 +67,7 @@ class Ragged:
     def take(self, index: Ints) -> Ragged:
         """The rows at `index` int64 [n], in that order, repeats allowed."""
         lengths = self.lengths[index]
-        skip = self.starts[index] - (np.cumsum(lengths) - lengths)
-        return Ragged(self.values[np.arange(int(lengths.sum())) + np.repeat(skip, lengths)], lengths)
+        return Ragged(self.values[ranges(self.starts[index], lengths)], lengths)
 
     def merged(self, counts: Ints) -> Ragged:
         """The first `counts[0]` rows as one, the next `counts[1]` as one, ...: int64 [n] that sum to the rows."""
@@ -91,6 +90,11 @@ class Ragged:
         out = np.full((len(self.lengths), int(self.lengths.max(initial=0))), fill, dtype=np.int64)
         out[self.row_of, self.position_of] = self.values
         return out
+
+
+def ranges(starts: Ints, lengths: Ints) -> Ints:
+    """The numbers from each start on, so many as its length says, one range after the other."""
+    return np.arange(int(lengths.sum())) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
 
 def side_by_side(*pieces: Ragged | Sequence[int]) -> Ragged:

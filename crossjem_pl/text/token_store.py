@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crossjem_pl.files import replacing_folder
 from crossjem_pl.hashing import check_regular, content_sha256, text_keys
-from crossjem_pl.text.ragged import Ints, Ragged
+from crossjem_pl.text.ragged import Ints, Ragged, ranges
 from crossjem_pl.text.tokens import Encoded, ItemStates, ShortTextTokenizer, StateRows
 
 __all__ = ["TokenStore", "tokenizer_fingerprint"]
@@ -162,10 +162,9 @@ class TokenStore:
         Raises:
             ValueError: for an id that is not in the store, naming it.
         """
-        place = self._place(item_ids)
-        starts = self._offsets.take(place)
-        lengths = np.minimum(self._offsets.take(place + 1) - starts, self.max_tokens) + 2
-        index = _ranges(starts + 2 * place, lengths)
+        place, starts, lengths = self._spans(item_ids)
+        lengths = np.minimum(lengths, self.max_tokens) + 2
+        index = ranges(starts + 2 * place, lengths)
         flat = (index[:, None] * self._width + np.arange(self._width)).ravel()
         return StateRows(self._states[0].take(flat).reshape(-1, self._width), lengths)
 
@@ -175,19 +174,18 @@ class TokenStore:
         Raises:
             ValueError: for an id that is not in the store, naming it.
         """
-        place = self._place(item_ids)
-        starts = self._offsets.take(place)
-        lengths = self._offsets.take(place + 1) - starts
-        return Ragged(self._tokens.take(_ranges(starts, lengths)).astype(np.int64), lengths)
+        _, starts, lengths = self._spans(item_ids)
+        return Ragged(self._tokens.take(ranges(starts, lengths)).astype(np.int64), lengths)
 
-    def _place(self, item_ids: Sequence[str]) -> Ints:
-        """The row of each id; a ValueError that names one without."""
+    def _spans(self, item_ids: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+        """The row, first token and number of tokens of each id; a ValueError that names one without."""
         place, found = self._find(item_ids)
         if not found.all():
             unknown = np.flatnonzero(~found)
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
             raise ValueError(f"{self.folder} has no item {item_ids[unknown[0]]!r}{more}")
-        return place
+        starts = self._offsets.take(place)
+        return place, starts, self._offsets.take(place + 1) - starts
 
     def encode(self, item_ids: Sequence[str], max_tokens: int) -> Encoded:
         """Token ids of the items cut to `max_tokens`, as `ShortTextTokenizer.encode` gives them for the texts.
@@ -237,11 +235,6 @@ class _Array:
                 )
             self._unread[number] = False
         return self.values[index]
-
-
-def _ranges(starts: Ints, lengths: Ints) -> Ints:
-    """The numbers from each start on, so many as the length says, one range after the other."""
-    return np.arange(int(lengths.sum())) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
 
 def tokenizer_fingerprint(tokenizer: ShortTextTokenizer) -> str:

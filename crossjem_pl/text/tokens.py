@@ -189,16 +189,6 @@ class TokenizedList(RankingList):
 
     def select(self, positions: Sequence[int]) -> TokenizedList:
         """The same query with the items at `positions`, in that order."""
-        bare = RankingList(
-            self.query_id, self.query, self.item_ids, self.items, self.labels, self.scores
-        ).select(positions)
         chosen = np.asarray(positions, dtype=np.int64)
-        return replace(
-            self,
-            item_ids=bare.item_ids,
-            items=bare.items,
-            labels=bare.labels,
-            scores=bare.scores,
-            tokens=self.tokens.take(chosen),
-            states=None if self.states is None else self.states.take(chosen),
-        )
+        states = None if self.states is None else self.states.take(chosen)
+        return replace(self, **self._picked(positions), tokens=self.tokens.take(chosen), states=states)

@@ -16,6 +16,7 @@ from crossjem_pl.data.simulator import simulate
 from crossjem_pl.text import ShortTextTokenizer
 from tests import tiny_models
 from tests.conftest import root
+from tests.data.test_formats import jsonl
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +39,6 @@ def row(number: int, **values: Any) -> dict[str, Any]:
     }
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    return path
-
-
 def problems(report: CheckReport, file: int = 0) -> dict[str, Problem]:
     return {problem.code: problem for problem in report.files[file].problems}
 
@@ -52,8 +48,8 @@ ENOUGH = [row(n) for n in range(12)]
 
 
 def test_sound_lists_have_no_problems(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
-    lists = write(tmp_path / "lists.jsonl", SOUND)
-    test = write(tmp_path / "test.jsonl", [row(n) for n in range(20, 24)])
+    lists = jsonl(tmp_path / "lists.jsonl", *SOUND)
+    test = jsonl(tmp_path / "test.jsonl", *[row(n) for n in range(20, 24)])
     report = check(lists, tokenizer, tests=[test])
     assert report.counts() == {"error": 0, "warning": 0, "note": 0}
     assert [file.role for file in report.files] == ["train", "test"]
@@ -104,7 +100,7 @@ CASES: list[tuple[str, int, str, list[dict[str, Any]]]] = [
 def test_each_problem_is_found(
     code: str, count: int, example: str, rows: list[Any], tmp_path: Path, tokenizer: ShortTextTokenizer
 ) -> None:
-    lists = write(tmp_path / "lists.jsonl", rows)
+    lists = jsonl(tmp_path / "lists.jsonl", *rows)
     found = problems(check(lists, tokenizer, max_query_tokens=10, max_item_tokens=8))
     assert code in found
     assert found[code].count == count
@@ -124,7 +120,7 @@ def test_every_kind_has_a_case_and_a_paragraph() -> None:
 
 def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
     rows = [row(0), row(1, labels=[1, NAN, 0]), row(2, items=["a", " ", "c"]), row(3, query_id=None), row(4)]
-    report = check(write(tmp_path / "lists.jsonl", rows), tokenizer)
+    report = check(jsonl(tmp_path / "lists.jsonl", *rows), tokenizer)
     figures = report.files[0].figures
     assert (figures["rows"], figures["refused_rows"], figures["lists"]) == (5, 3, 2)
     (problem,) = problems(report).values()
@@ -132,15 +128,26 @@ def test_rows_with_mistakes_are_counted_and_left_out(tmp_path: Path, tokenizer: 
         assert re.search(f"^line {words}", example)
 
 
+def test_pairs_of_a_query_that_make_no_list_do_not_hide_the_others(
+    tmp_path: Path, tokenizer: ShortTextTokenizer
+) -> None:
+    pairs = [{"query": f"q {n}", "item": item, "label": 1} for n in range(3) for item in ("car", "pet")]
+    del pairs[1]["label"]
+    report = check(jsonl(tmp_path / "pairs.jsonl", *pairs), tokenizer)
+    assert report.files[0].figures["lists"] == 2
+    assert problems(report)["malformed-row"].count == 1
+
+
 def test_a_broken_line_ends_its_file_but_not_the_folder(
     tmp_path: Path, tokenizer: ShortTextTokenizer
 ) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
-    write(folder / "a.jsonl", [row(0), row(1)])
+    (folder / "0.jsonl").touch()  # a shard may be empty
+    jsonl(folder / "a.jsonl", row(0), row(1))
     with (folder / "a.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"query_id": \n' + json.dumps(row(2)) + "\n")
-    write(folder / "b.jsonl", [row(3), row(4, query_id="q0")])
+    jsonl(folder / "b.jsonl", row(3), row(4, query_id="q0"))
     report = check(folder, tokenizer)
     assert report.files[0].figures["lists"] == 4
     found = problems(report)
@@ -150,15 +157,13 @@ def test_a_broken_line_ends_its_file_but_not_the_folder(
 
 
 def test_leakage_is_found_whatever_the_writing(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
-    train = write(
-        tmp_path / "train.jsonl", [row(0), row(1, query="shoe\u00a0A  b", labels=[1, 1, 0]), row(2)]
-    )
+    train = jsonl(tmp_path / "train.jsonl", row(0), row(1, query="shoe\u00a0A  b", labels=[1, 1, 0]), row(2))
     leaking = [
         row(30, query="Shoe a B", items=["RED a b", "new", "blue  A B"], labels=[1, 0, 0]),
         row(31, query="SHOE A A", items=["cat", "dog", "red a a"], labels=[1, 0, 0]),
         row(32),
     ]
-    report = check(train, tokenizer, tests=[write(tmp_path / "test.jsonl", leaking)])
+    report = check(train, tokenizer, tests=[jsonl(tmp_path / "test.jsonl", *leaking)])
     assert not problems(report), "the training lists are sound"
     found = problems(report, 1)
     assert set(found) == {"leaked-query", "leaked-positive"}
@@ -187,24 +192,24 @@ def test_many_cut_texts_are_a_warning(tmp_path: Path, tokenizer: ShortTextTokeni
 def test_positives_first_needs_more_than_chance(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
     # two items, one of them positive, first in 9 of 10 lists: chance alone leads in half of them
     rows = [row(n, item_ids=["a", "b"], items=["car", "pet"], scores=None, labels=[1, 0]) for n in range(12)]
-    found = problems(check(write(tmp_path / "lists.jsonl", rows), tokenizer))
+    found = problems(check(jsonl(tmp_path / "lists.jsonl", *rows), tokenizer))
     assert "positives-first" not in found
 
 
 def test_other_fields_and_layouts(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
     rows = [{**row(n), "first_stage": [7.0, 6.0, 5.0]} for n in range(4)]
-    found = problems(check(write(tmp_path / "lists.jsonl", rows), tokenizer, score_column="first_stage"))
+    found = problems(check(jsonl(tmp_path / "lists.jsonl", *rows), tokenizer, score_column="first_stage"))
     assert found["scores-outside"].count == 4
     assert found["columns-not-read"].examples == ("scores",)
     rows = [{"query": "red shoe", "positive": ["shoe red"], "negative": ["blue boots", "lamp"]},
             {"query": "lamp", "positive": [" "], "negative": ["phone"]}]  # fmt: skip
-    report = check(write(tmp_path / "mteb.jsonl", rows), tokenizer)
+    report = check(jsonl(tmp_path / "mteb.jsonl", *rows), tokenizer)
     assert report.files[0].figures["lists"] == 1
     assert "line 2, field 'positive'" in problems(report)["malformed-row"].examples[0]
 
 
 def test_mistakes_in_the_arguments(tmp_path: Path, tokenizer: ShortTextTokenizer) -> None:
-    lists = write(tmp_path / "lists.jsonl", SOUND)
+    lists = jsonl(tmp_path / "lists.jsonl", *SOUND)
     with pytest.raises(ValueError, match="max_item_tokens must be at least 1"):
         check(lists, tokenizer, max_item_tokens=0)
     with pytest.raises(FileNotFoundError, match=r"none\.jsonl"):

@@ -8,7 +8,6 @@ import io
 import json
 import random
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,9 @@ TABLES = [".csv", ".csv.gz", ".tsv"]
 
 
 def jsonl(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 
@@ -97,20 +98,6 @@ def test_parquet_is_written_in_row_groups_of_the_stated_schema(
     assert list(read_lists(tmp_path / "m.parquet")) == many
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    def broken() -> Iterator[RankingList]:
-        yield LISTS[0]
-        raise RuntimeError("source broke")
-
-    for name in ("out.jsonl", "out.parquet"):
-        path = tmp_path / name
-        path.write_text("old")
-        with pytest.raises(RuntimeError, match="source broke"):
-            write_lists(broken(), path)
-        assert path.read_text() == "old"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl", "out.parquet"]
-
-
 def test_what_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no lists to write"):
         write_lists([], tmp_path / "out.jsonl")
@@ -130,8 +117,6 @@ def test_every_kind_of_file_holds_every_layout(tmp_path: Path, kind: str) -> Non
     assert one == RankingList("q1", "red", ("a", "b"), ("x", "y"), (1, 0))
     (two,) = read_lists(as_kind(tmp_path, kind, [{"query": "red", "positive": ["x"], "negative": ["y"]}]))
     assert dict(zip(two.items, two.labels or (), strict=True)) == {"x": 1.0, "y": 0.0}
-    (three,) = read_lists(as_kind(tmp_path, kind, [{"query": "red", "docs": ["x", "y"], "labels": [0.5, 2]}]))
-    assert (three.items, three.labels) == (("x", "y"), (0.5, 2.0))
 
 
 @pytest.mark.parametrize("name", ["big.jsonl", "big.parquet"])
@@ -182,14 +167,18 @@ def test_tsv_has_no_quoting(tmp_path: Path) -> None:
     assert (one.query, one.items, one.labels) == ('"half', ("b",), None)
 
 
-@pytest.mark.parametrize("text", ["1_000", "١٢", "nan", "inf", "1e999", "0x10", "", "1,5", "1 2"])
+@pytest.mark.parametrize("text", ["1_000", "١٢", "nan", "inf", "1e999", "0x10", "1,5", "1 2"])
 def test_numbers_in_text_are_strict(text: str, tmp_path: Path) -> None:
     assert parse_number(text) is None
-    if text:
-        path = as_kind(tmp_path, ".tsv", [{"query": "q", "item": "i", "label": text}])
-        with pytest.raises(ValueError, match=r"line 2, field 'label': expected a (finite )?number"):
-            list(read_lists(path))
-    assert [parse_number(good) for good in ("1", "-.5", "+2.", "1e-3")] == [1.0, -0.5, 2.0, 0.001]
+    wanted = "number with a decimal point, as 2\\.5" if text == "1,5" else "finite number"
+    with pytest.raises(ValueError, match=rf"line 2, field 'label': expected a {wanted}, got '{text}'"):
+        list(read_lists(as_kind(tmp_path, ".tsv", [{"query": "q", "item": "i", "label": text}])))
+
+
+def test_numbers_are_decimal_and_in_json_no_text(tmp_path: Path) -> None:
+    assert [parse_number(text) for text in ("1", "-.5", "+2.", "1e-3", "")] == [1.0, -0.5, 2.0, 0.001, None]
+    with pytest.raises(ValueError, match=r"line 1, field 'label': expected a finite number, got '2\.5'"):
+        list(read_lists(jsonl(tmp_path / "a.jsonl", {"query": "q", "item": "i", "label": "2.5"})))
 
 
 MALFORMED: list[tuple[str, bytes, str]] = [
@@ -208,7 +197,11 @@ MALFORMED: list[tuple[str, bytes, str]] = [
     ("a.parquet", b"PAR1 no", "unreadable Parquet data"),
     ("a.csv", b"query,item\nx\n", "line 2: 1 cells for 2 columns"),
     ("a.csv", b"query,query\nx,y\n", "column names must be distinct"),
-    ("a.csv", b'query,item\n"x,y\n', "malformed CSV"),
+    (
+        "a.csv",
+        b'query,item\nx,y\nx,"y\nz,y\n',
+        "line 3: malformed CSV (a quotation mark that opens a text has none",
+    ),
     ("a.xlsx", b"query", "cannot tell the kind of file from its ending"),
 ]
 
@@ -278,6 +271,8 @@ def test_a_folder_of_shards_is_one_source_in_sorted_order(tmp_path: Path) -> Non
         folder = tmp_path / kind
         write_lists([LISTS[1], LISTS[2]], folder / names[0])
         write_lists([LISTS[0]], folder / names[1])
+        if kind == "jsonl":
+            (folder / "0.jsonl").touch()  # one shard may be empty
         (folder / "manifest.json").write_text("{}")
         (folder / ".hidden.jsonl").write_text("{}")
         assert list(read_lists(folder)) == LISTS
@@ -358,13 +353,11 @@ def test_columns_of_any_name(tmp_path: Path, kind: str) -> None:
 BAD_FIELDS = [
     ("query_id", None, "is null"),
     ("query", " ", "expected a non-empty string"),
-    ("query", "half \ud83d", "half a surrogate pair"),
     ("items", "x", "expected a list, got 'x'"),
     ("items", ["x", ""], "position 1: expected a non-empty string"),
     ("item_ids", ["a", "a"], "id 'a' occurs more than once"),
     ("labels", [1], "1 values for 2 entries of 'items'"),
     ("labels", [1, "0"], "position 1: expected a finite number, got '0'"),
-    ("labels", [1, 10**400], "position 1: expected a finite number"),
     ("scores", [float("inf"), 0], "position 0: expected a finite number"),
 ]
 
@@ -410,26 +403,15 @@ def test_unknown_columns_are_listed_with_the_layouts(tmp_path: Path) -> None:
         read_lists(tmp_path / "gone.jsonl")
 
 
-def test_extra_columns_are_told_over_all_rows(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "a.jsonl", ROW | {"url": "u"}, ROW | {"query_id": "q2", "lang": "en", "url": "v"})
-    counts = ReadCounts()
-    list(read_lists(path, counts=counts))
-    assert counts.not_carried == ["url", "lang"]
-
-
-def test_mteb_rows(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "a.jsonl", {"query": "q", "positive": ["p1", "p2"], "negative": ["n1", "n2"]})
+def test_mteb_rows_with_lists_of_queries_and_repeated_queries(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"query": "q", "positive": "p", "negative": ["n1", "n2"]})
     assert detect_layout(path) == "mteb"
     (one,) = read_lists(path)
-    assert one.query_id == content_id("q")
-    assert one.item_ids == tuple(sorted(content_id(t) for t in ("p1", "p2", "n1", "n2")))
-    assert one.item_ids == tuple(content_id(text) for text in one.items)
-    assert one.labels == tuple(float(text[0] == "p") for text in one.items)
-    (texts,) = read_lists(jsonl(path, {"query": "q", "positive": "p", "negative": "n"}))
-    assert dict(zip(texts.items, texts.labels or (), strict=True)) == {"p": 1.0, "n": 0.0}
-
-
-def test_mteb_query_lists_and_repeated_queries_are_numbered(tmp_path: Path) -> None:
+    assert (one.query_id, one.item_ids) == (
+        content_id("q"),
+        tuple(sorted(map(content_id, ("p", "n1", "n2")))),
+    )
+    assert dict(zip(one.items, one.labels or (), strict=True)) == {"p": 1.0, "n1": 0.0, "n2": 0.0}
     row = {"query": ["q1", "q2", "q1"], "positive": ["p"], "negative": ["n"]}
     counts = ReadCounts()
     lists = list(read_lists(jsonl(tmp_path / "a.jsonl", row, row | {"query": "q1"}), counts=counts))
@@ -491,6 +473,13 @@ def test_pairs_are_grouped_by_query(tmp_path: Path, kind: str) -> None:
 
 
 def test_pairs_without_ids_and_the_columns_of_sentence_transformers(tmp_path: Path) -> None:
+    for item, label, problem in (
+        ("hat", {}, "is missing, but other pairs"),
+        ("shoe", {"label": 0}, "query 'red'"),
+    ):
+        rows = {"query": "red", "item": "shoe", "label": 1}, {"query": "red", "item": item, **label}
+        with pytest.raises(ValueError, match=rf"a\.jsonl, line 2, field 'label': {problem}"):
+            list(read_lists(jsonl(tmp_path / "a.jsonl", *rows)))
     pairs = [("red", "shoe"), ("blue", "sea"), ("red", "hat"), ("red", "shoe")]
     for columns in (("query", "item"), ("sentence1", "sentence2")):
         path = jsonl(tmp_path / "a.jsonl", *(dict(zip(columns, pair, strict=True)) for pair in pairs))
@@ -510,48 +499,3 @@ def test_pairs_without_ids_and_the_columns_of_sentence_transformers(tmp_path: Pa
     }
     assert list(first.item_ids) == sorted(first.item_ids), "an order that tells nothing of the labels"
     assert (second.items, second.labels) == (("sea",), (1,))
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        (
-            {"query": "red", "item": "shoe", "label": 0},
-            r"field 'label': .* has 0\.0 here and 1\.0 in .*line 1",
-        ),
-        ({"query": "red", "item": "hat"}, "field 'label': is missing, but other pairs"),
-        (
-            {"query_id": "x", "query": "red", "item": " ", "label": 0},
-            "field 'item': expected a non-empty string",
-        ),
-        ({"query": "red", "item": "hat", "label": "high"}, "field 'label': expected a finite number"),
-    ],
-)
-def test_pairs_that_do_not_fit_are_named(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
-    path = jsonl(tmp_path / "a.jsonl", {"query": "red", "item": "shoe", "label": 1}, row)
-    with pytest.raises(ValueError, match=rf"a\.jsonl, line 2, {problem}"):
-        list(read_lists(path))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            "Suche;Produkt\nrot;Schuh\n",
-            r"columns, Suche, Produkt, are none .* --query-column NAME --item-column",
-        ),
-        ("query;item;label\nred;shoe;2,5\n", r"line 2, field 'label': .* decimal point, as 2\.5, got '2,5'"),
-        (
-            'query,item\nred,shoe\nred,"hat\nred,coat\n',
-            r"line 3: .* quotation mark that opens a text has none",
-        ),
-        (
-            "query,item,label\nred,shoe,\nred,hat,1\n",
-            r"line 2, .* other pairs of the query 'red' have one: give",
-        ),
-    ],
-)
-def test_messages_name_the_remedy(content: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(ValueError, match=rf"a\.csv.*{message}"):
-        list(read_lists(tmp_path / "a.csv"))

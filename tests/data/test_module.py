@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from crossjem_pl.data.batches import ListLoader
+from crossjem_pl.data.batches import BatchLoader, ListLoader
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.data.sources import FileSource, ListSource, MemorySource, MixedSource
+from crossjem_pl.data.shards import write_shards
+from crossjem_pl.data.sources import FileSource, ListSource, MemorySource, MixedSource, ShardSource
 from crossjem_pl.data.teacher import write_scores
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, Ranker
@@ -40,8 +41,8 @@ def attach(
     return module
 
 
-def queries(loader: ListLoader | list[ListLoader]) -> list[str]:
-    assert isinstance(loader, ListLoader)
+def queries(loader: BatchLoader | list[BatchLoader]) -> list[str]:
+    assert isinstance(loader, BatchLoader)
     return [query for batch in loader for query in batch.query_ids]
 
 
@@ -78,22 +79,22 @@ def test_loaders_of_every_stage(tiny_bert: str) -> None:
         ]
 
 
-def test_sources_are_read_once() -> None:
-    source = CountingSource(example_lists(3))
-    module = RankingDataModule(train=source, val=source)
-    assert module.lists("train") is module.lists("train")
+def test_test_lists_are_the_validation_lists_unless_given_and_read_once() -> None:
+    lists = example_lists(4)
+    source = CountingSource(lists)
+    module = attach(RankingDataModule(val=source), BM25())
+    assert queries(module.test_dataloader()) == ids(lists)
+    assert module.lists("val") is module.lists("val")
     assert source.reads == 1
 
 
-def test_test_lists_are_the_validation_lists_unless_given() -> None:
-    lists = example_lists(4)
-    module = attach(RankingDataModule(val=CountingSource(lists)), BM25())
-    assert queries(module.test_dataloader()) == ids(lists)
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_position_in_the_epoch_is_saved_and_restored(streams: bool, tmp_path: Path) -> None:
+    write_shards(example_lists(9), tmp_path / "train", lists_per_shard=5, row_group=2)
 
-
-def test_the_position_in_the_epoch_is_saved_and_restored() -> None:
     def module() -> RankingDataModule:
-        return attach(RankingDataModule(train=CountingSource(example_lists(9)), batch_size=2, seed=1), BM25())
+        source = ShardSource("train", buffer=4) if streams else CountingSource(example_lists(9))
+        return attach(RankingDataModule(train=source, root=str(tmp_path), batch_size=2, seed=1), BM25())
 
     expected = queries(module().train_dataloader())
     interrupted = module()
@@ -108,6 +109,8 @@ def test_the_position_in_the_epoch_is_saved_and_restored() -> None:
     loader = after.train_dataloader()  # built before the checkpoint is read
     after.load_state_dict(state)
     assert seen + queries(loader) == expected
+    for resumed in (before, after):  # as with Trainer(reload_dataloaders_every_n_epochs=1)
+        assert queries(resumed.train_dataloader()) == expected, "the next epoch is whole"
 
 
 def test_paths_are_sources_relative_to_the_root(tmp_path: Path) -> None:
@@ -167,6 +170,11 @@ def test_mixed_sources_have_ids_of_their_own(tmp_path: Path, caplog: pytest.LogC
     assert mixed[0].labels == mixed[2].labels == lists[0].labels
     assert {one.scores for one in mixed} == {None}
     assert "2 of 4 lists have no scores" in caplog.text
+    nested = MixedSource([MixedSource(["a.jsonl", "a.jsonl"]), "a.jsonl"])
+    with pytest.raises(
+        ValueError, match=f"two of the mixed sources have a list of query id '2-{lists[0].query_id}'"
+    ):
+        list(nested.read(tmp_path))
 
 
 def test_the_seed_is_that_of_the_run_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,11 +44,8 @@ def test_shards_hold_the_lists_in_order(tmp_path: Path) -> None:
     assert list(read_lists(folder)) == LISTS
     assert list(ShardSource("train").read(tmp_path / "a")) == LISTS
     groups = [pq.read_metadata(folder / name) for name in names(folder)[:3]]
-    assert [[m.row_group(i).num_rows for i in range(m.num_row_groups)] for m in groups] == [
-        [4, 4, 2],
-        [4, 4, 2],
-        [3],
-    ]
+    rows = [[m.row_group(i).num_rows for i in range(m.num_row_groups)] for m in groups]
+    assert rows == [[4, 4, 2], [4, 4, 2], [3]]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["complete"] is True
     assert [entry["lists"] for entry in manifest["shards"]] == [10, 10, 3]
@@ -138,25 +135,17 @@ def test_shards_of_unknown_origin_are_not_kept(tmp_path: Path) -> None:
         generate(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"complete": "no"},
-        {"format": "other"},
-        {"shards": {}},
-        {"shards": [{"name": 1}]},
-        {"more": 1},
-        {"counts": None},
-    ],
-)
-def test_an_altered_manifest_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
     write_shards(LISTS, tmp_path)
     manifest = tmp_path / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(
-        ValueError, match=r"manifest\.json: (not a manifest of this program|an entry of shards)"
-    ):
-        read_lists(tmp_path)
+    whole = json.loads(manifest.read_text())
+    changes = {"complete": "no", "format": "other", "shards": {}, "more": 1, "counts": None}
+    for change in (*({name: value} for name, value in changes.items()), {"shards": [{"name": 1}]}):
+        manifest.write_text(json.dumps(whole | change))
+        with pytest.raises(
+            ValueError, match=r"manifest\.json: (not a manifest of this program|an entry of shards)"
+        ):
+            read_lists(tmp_path)
 
 
 def test_what_is_no_file_among_the_shards_is_named(tmp_path: Path) -> None:

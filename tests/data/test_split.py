@@ -25,7 +25,9 @@ def parts(folder: Path) -> dict[str, set[str]]:
     return {name: {one.query for one in read_lists(folder / f"{name}.parquet")} for name in PARTS}
 
 
-def test_by_query_every_list_is_in_one_part_and_spellings_stay_together(tmp_path: Path) -> None:
+def test_by_query_every_list_is_in_one_part_and_spellings_stay_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [
         (spelling, f"{n} item", n % 2, 0) for n in range(20) for spelling in (f"Query {n}", f"query  {n}")
     ]
@@ -41,6 +43,10 @@ def test_by_query_every_list_is_in_one_part_and_spellings_stay_together(tmp_path
     assert sum(map(len, folded)) == 20, "no query in two parts"
     assert main(["split", str(source), str(tmp_path / "c"), "--dev", "0.2", "--seed", "1"]) == 0
     assert parts(tmp_path / "c") != found
+    write_pairs(source, [(query, "one item", 1, 0) for query, *_ in rows])
+    capsys.readouterr()
+    assert main(["split", str(source), str(tmp_path / "d"), "--dev", "0.2"]) == 0
+    assert "dev.parquet: 8 lists; 8 of them with" in capsys.readouterr().out, "lists are counted, not queries"
 
 
 def test_by_group_groups_that_share_a_query_stay_together(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import random
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from crossjem_pl.data.streaming import EpochOrder, ShardIndex, StreamingLoader
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25
 from tests.conftest import example_lists
+from tests.data.test_module import attach
 
 LISTS = example_lists(53, seed=3)
 IDS = [one.query_id for one in LISTS]
@@ -192,9 +192,6 @@ def test_damaged_shards_are_named(folder: Path, tmp_path: Path, num_workers: int
 def test_what_cannot_be_streamed_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         ShardSource("nowhere").stream(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="the folder has no shards"):
-        ShardSource("empty").stream(tmp_path)
     write_lists(LISTS, tmp_path / "lists.jsonl")
     with pytest.raises(
         ValueError, match=r"only Parquet shards are streamed; make them with: crossjem convert"
@@ -208,22 +205,10 @@ def test_what_cannot_be_streamed_is_named(tmp_path: Path) -> None:
         ShardSource("train", buffer=0)
 
 
-def module(folder: Path, **options: Any) -> RankingDataModule:
-    source = ShardSource(folder.name, buffer=10)
-    made = RankingDataModule(
-        train=source, val=source, root=str(folder.parent), batch_size=4, seed=5, **options
-    )
-    made.trainer = SimpleNamespace(  # type: ignore[assignment]
-        lightning_module=SimpleNamespace(ranker=BM25()),
-        global_rank=0,
-        world_size=1,
-        state=SimpleNamespace(fn="fit"),
-    )
-    return made
-
-
 def test_the_data_module_streams_what_the_source_streams(folder: Path) -> None:
-    one = module(folder)
+    source = ShardSource(folder.name, buffer=10)
+    options: dict[str, Any] = {"train": source, "val": source, "root": str(folder.parent), "seed": 5}
+    one = attach(RankingDataModule(**options, batch_size=4), BM25())
     train, val = one.train_dataloader(), one.val_dataloader()
     assert isinstance(train, StreamingLoader)
     assert isinstance(val, StreamingLoader)
@@ -232,21 +217,13 @@ def test_the_data_module_streams_what_the_source_streams(folder: Path) -> None:
     assert one.lists("val") == LISTS, "for the reports of an evaluation"
     with pytest.raises(ValueError, match=r"data\.train streams, so its lists are not in memory"):
         one.lists("train")
-
-
-def test_the_corpus_is_read_and_not_held(folder: Path) -> None:
-    texts = module(folder).item_texts()
-    assert not isinstance(texts, (list, tuple))
-    assert list(texts) == list(dict.fromkeys(text for one in LISTS for text in one.items))
-
-
-def test_teacher_scores_are_refused_with_the_command_that_joins_them(folder: Path) -> None:
+    assert list(one.item_texts()) == list(dict.fromkeys(text for one in LISTS for text in one.items))
+    scored = attach(RankingDataModule(**options, teacher_scores="scores.parquet"), BM25())
     with pytest.raises(
         ValueError, match=r"crossjem convert .*train FOLDER --teacher-scores .*scores\.parquet"
     ):
-        module(folder, teacher_scores="scores.parquet").train_dataloader()
-    flat_val = module(folder, teacher_scores="scores.parquet").val_dataloader()
-    assert isinstance(flat_val, StreamingLoader), "they are for the training lists only"
+        scored.train_dataloader()
+    assert isinstance(scored.val_dataloader(), StreamingLoader), "they are for the training lists only"
 
 
 def test_an_epoch_holds_a_small_part_of_the_lists(tmp_path: Path) -> None:

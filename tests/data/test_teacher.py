@@ -145,6 +145,10 @@ FIRST, LAST = LISTS[0], LISTS[-1]
         ),
         ([*GOOD, ("q-more", "d0", 0.5)], "there are scores of query 'q-more', but no such list"),
         ([("q-more", "d0", 0.5), *GOOD], "there are scores of query 'q-more', but no such list"),
+        (
+            [*GOOD, GOOD[0]],
+            f"scores of query '{FIRST.query_id}', but no such list or a list that has its scores",
+        ),
         ([GOOD[0], *GOOD], "row 2, field 'item_id': query .* is scored twice"),
         ([(FIRST.query_id, "dx", 0.1), *GOOD], f"list '{FIRST.query_id}' has no item 'dx', which is scored"),
         ([(*GOOD[0][:2], math.nan), *GOOD[1:]], f"item '{FIRST.item_ids[0]}' has no finite teacher score"),

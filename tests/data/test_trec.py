@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from crossjem_pl.data.convert import convert
+from crossjem_pl.data.formats import read_lists
 from crossjem_pl.data.trec import (
     ReadCounts,
     group_by_query,
@@ -166,6 +168,24 @@ def test_trec_files_become_lists(trec: dict[str, Any], tmp_path: Path) -> None:
         counts = ReadCounts()
         assert list(read_trec(**(trec | {"items": as_kind(tmp_path, kind, rows)}), counts=counts)) == lists
         assert counts.not_carried == [f"url (of data{kind})"]
+
+
+def test_runs_and_lists_behind_urls(
+    trec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"file://{tmp_path}"
+    lists = list(read_trec(**{name: f"{url}/{name}" for name in trec}))
+    assert lists == list(read_trec(**trec))
+    write_run(lists, f"{url}/a.run")
+    write_qrels(lists, f"{url}/a.qrels")
+    assert len(read_run(tmp_path / "a.run")) == len(read_qrels(tmp_path / "a.qrels")) == 2
+    (tmp_path / "a.jsonl").write_text('{"query": "q", "items": ["x"]}\n')
+    convert(Path(f"{url}/a.jsonl"), Path(f"{url}/shards"), shard_size=1)
+    assert len(list(read_lists(tmp_path / "shards"))) == 1
+    with pytest.raises(ValueError, match="the target is one of the files to read"):
+        convert(Path(f"{url}/a.jsonl"), Path(f"{url}/a.jsonl"))
+    assert not (tmp_path / "file:").exists()
 
 
 def test_trec_files_without_qrels_or_that_are_gone(trec: dict[str, Any]) -> None:

@@ -15,11 +15,15 @@ __all__ = ["Server", "dataset_files", "serving"]
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `files` by their path, with or without byte ranges; `cut` breaks answers off after so many bytes."""
+    """Serves `files` by their path, with or without byte ranges, and says where others were `moved`.
+
+    `cut` breaks answers off after so many bytes. Without `token` paths are refused, and with it what was moved.
+    """
 
     files: dict[str, bytes]
-    ranges, cut = True, 0
+    ranges, cut, token = True, 0, ""
     asked: list[tuple[str, str | None]]
+    moved: dict[str, str]
 
     @property
     def url(self) -> str:
@@ -33,10 +37,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         span = self.headers.get("Range")
         self.server.asked.append((self.path, span))
         content = self.server.files.get(self.path)
+        given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if given != ("" if self.path.startswith("/moved") else self.server.token):
+            return self.send_error(401)
+        if self.path in self.server.moved:
+            self.send_response(302)
+            self.send_header("Location", self.server.moved[self.path])
+            return self.end_headers()
         if content is None:
-            self.send_error(404)
-            return
+            return self.send_error(404)
         start = int(span.removeprefix("bytes=").removesuffix("-")) if span and self.server.ranges else 0
+        if start >= len(content):
+            return self.send_error(416)
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
@@ -50,8 +62,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def serving() -> Iterator[Server]:
     """A server without files, which answers in a thread of its own."""
     with Server(("127.0.0.1", 0), Handler) as found:
-        found.files, found.asked = {}, []
-        thread = threading.Thread(target=found.serve_forever)
+        found.files, found.asked, found.moved = {}, [], {}
+        thread = threading.Thread(target=found.serve_forever, args=(0.02,))
         thread.start()
         yield found
         found.shutdown()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import read_lists
-from crossjem_pl.prepare.download import Remote, fetch
+from crossjem_pl.prepare.download import Remote, fetch, hub_dataset
 from tests.prepare.file_server import Server, dataset_files, serving
 from tests.prepare.tiny_collection import register
 
@@ -52,6 +54,45 @@ def test_what_is_not_the_expected_file_is_removed(server: Server, tmp_path: Path
         assert not list(tmp_path.iterdir())
     fetch([Remote(f"{server.url}/a", tmp_path / "a", 5, f"git:{blob}")], "free", yes=True)
     assert (tmp_path / "a").read_bytes() == b"other"
+
+
+def test_a_part_that_has_all_bytes_or_more_is_begun_again(server: Server, tmp_path: Path) -> None:
+    server.files["/a"] = b"whole"
+    (tmp_path / "a.part").write_bytes(b"whole and more")
+    fetch([Remote(f"{server.url}/a", tmp_path / "a")], "free", yes=True)
+    assert (tmp_path / "a").read_bytes() == b"whole"
+
+
+def test_an_answer_that_is_no_http_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/a"
+        with pytest.raises(ValueError, match="/a: cannot be downloaded"):
+            fetch([Remote(url, tmp_path / "a")], "free", yes=True)
+        thread.join()
+
+
+def test_a_private_dataset_whose_files_are_on_another_host(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = dataset_files(NAME, {"a b/train.jsonl.gz": [1]})
+    path = next(path for path in answers if path.endswith("gz"))
+    server.files = {**answers, "/moved": answers[path]}
+    server.moved = {path.replace(" ", "%20"): f"{server.url.replace('127.0.0.1', 'localhost')}/moved"}
+    server.token = "secret"
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    hub_dataset(NAME, tmp_path, [".jsonl.gz"], yes=True)
+    assert (tmp_path / "a b" / "train.jsonl.gz").read_bytes() == answers[path]
+    with pytest.raises(ValueError, match=f"holds the files of {NAME}, not of another/one"):
+        hub_dataset("another/one", tmp_path, [".jsonl.gz"], yes=True)
 
 
 def test_nothing_is_downloaded_unasked(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,9 @@ from crossjem_pl.data.shards import Manifest
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.prepare.reranking import prepare_reranking
+from tests.data.test_formats import jsonl
 
 ROW = {"query": "mount an ISO", "positive": ["mounting ISO images"], "negative": ["burn an ISO", "format"]}
-
-
-def jsonl(path: Path, *rows: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def prepared(folder: Path, out: Path, **options: Any) -> dict[str, Manifest]:
@@ -135,6 +128,9 @@ def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
     (tmp_path / "in" / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     prepared(tmp_path / "in", tmp_path / "out")
     assert [one.query_id for one in lists(tmp_path / "out" / "test.parquet")] == ["q1"]
+    jsonl(tmp_path / "in" / "queries.jsonl", {"_id": "q1", "text": 5})
+    with pytest.raises(ValueError, match=r"queries\.jsonl, line 1, field 'text': expected a text, got 5"):
+        prepared(tmp_path / "in", tmp_path / "more")
     (tmp_path / "in" / "queries.jsonl").unlink()
     with pytest.raises(ValueError, match="expected files of a corpus and of queries, found corpus alone"):
         prepared(tmp_path / "in", tmp_path / "out")
@@ -143,7 +139,10 @@ def test_judgements_in_the_layout_of_beir(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"_id": "1", "text": "corpus"}], "line 1, field 'query': expected a text or a list of texts"),
+        (
+            [{"_id": "1", "text": "corpus"}],
+            r"line 1, field 'query': expected a text .*\(columns: _id, text\)",
+        ),
         ([{**ROW, "positive": 3}], "line 1, field 'positive': expected a text or a list of texts, got int"),
         ([ROW, {**ROW, "query": None}], "line 2, field 'query'"),
         ([], "no rows"),

@@ -184,14 +184,10 @@ def test_damaged_folders_are_named(file: str, tokenizer: ShortTextTokenizer, tmp
             read()
     path.write_bytes(whole)
     assert read() == tokenizer.encode(list(items.values()), 99).tokens.lengths.tolist()
-
-
-def test_stores_of_other_versions_are_built_again(tokenizer: ShortTextTokenizer, tmp_path: Path) -> None:
-    TokenStore.build(tmp_path / "store", texts(20).items(), tokenizer)
-    path = tmp_path / "store" / "store.json"
-    path.write_text(path.read_text().replace('"format": 3', '"format": 2'))
-    with pytest.raises(ValueError, match="not the description of a token store of this version"):
-        TokenStore.open(tmp_path / "store")
+    if file == "store.json":
+        path.write_bytes(whole.replace(b'"format": 3', b'"format": 2'))
+        with pytest.raises(ValueError, match="not the description of a token store of this version"):
+            read()
 
 
 def test_the_fingerprint_is_that_of_the_token_ids(tokenizer: ShortTextTokenizer, tmp_path: Path) -> None:
