@@ -254,7 +254,7 @@ def read_trec(
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: names file and line, for what `read_run` and `read_texts` refuse, an id of the run without a text,
-            or lines of one query that do not stand together.
+            lines of one query that do not stand together, or qrels that judge no query of the run.
     """
     files = {"query": queries, "item": items}
     source = existing(run, "run")
@@ -266,6 +266,11 @@ def read_trec(
     for where, query_id, item_id, _ in _entries(source, _RUN):
         first["query"].setdefault(query_id, where)
         first["item"].setdefault(item_id, where)
+    if grades is not None and grades.keys().isdisjoint(first["query"]):
+        raise ValueError(
+            f"{qrels}: judges no query of {source}; its first query is {shown(next(iter(grades)))}, the run's "
+            f"{shown(next(iter(first['query'])))}"
+        )
     texts = {what: read_texts(file, first[what], counts) for what, file in files.items()}
     for what, file in files.items():
         for identifier, where in first[what].items():
