@@ -209,7 +209,11 @@ def test_trec_files_without_qrels_or_that_are_gone(trec: dict[str, Any]) -> None
         ),
         ("items", b"d1\tone\nd1\tuno\n", r"items, line 2, field 'id': id 'd1' occurs before"),
         ("items", b"", r"items: the file has no rows"),
-        ("qrels", b"d1 0 q2 1\n", r"qrels: judges no query of .*run; its first query is 'd1', the run's 'q2'"),
+        (
+            "qrels",
+            b"d1 0 q2 1\n",
+            r"qrels: judges no query of .*run; its first query is 'd1', the run's 'q2'",
+        ),
         (
             "run",
             b"q2 Q0 d1 1 1 t\nq1 Q0 d1 1 1 t\nq2 Q0 d2 2 0 t\n",
