@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -220,12 +221,13 @@ def check_scored(scores: Tensor, labels: Tensor, mask: Tensor) -> None:
         raise ValueError(f"list {int(bad.nonzero()[0])} of the batch has a NaN score")
 
 
-def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
+def parse_measures(names: Sequence[str], relevant_from: float = 1) -> dict[str, ir_measures.Measure]:
     """`{name as given: ir-measures object}`.
 
     Raises:
-        ValueError: for no names, a name that ir-measures does not know, bad parameters, a cut-off below 1, or
-            two names of one measure.
+        ValueError: for no names, a name that ir-measures does not know, bad parameters, a cut-off below 1, two names
+            of one measure, or a lowest relevant label (`relevant_from` where a name has no `rel`) that is not above
+            0, the label of what is not judged.
     """
     if isinstance(names, str) or not names:
         raise ValueError(f"expected a sequence of metric names such as ['RR@10'], got {names!r}")
@@ -243,6 +245,9 @@ def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
             raise ValueError(f"metric {name!r}: {error or 'not an ir-measures name'}") from error
         if measure.params.get("cutoff", 1) < 1:
             raise ValueError(f"metric {name!r}: the cut-off must be at least 1")
+        lowest = measure.params.get("rel", relevant_from)
+        if not lowest > 0:
+            raise ValueError(f"metric {name!r}: the lowest relevant label must be above 0, got {lowest}")
         if measure in measures.values():
             raise ValueError(f"metric {name!r} is named twice in {list(names)}")
         measures[name] = measure
@@ -292,7 +297,11 @@ class RankingMetrics(Metric):
         mask: Tensor,
         judged: Tensor | None = None,
     ) -> None:
-        """Adds lists; the tensors are those of `compute`."""
+        """Adds lists; the tensors are those of `compute`. A ValueError where the ids are not as many as the lists."""
+        if not len(query_ids) == len(item_ids) == len(scores):
+            raise ValueError(
+                f"{len(query_ids)} query ids, {len(item_ids)} lists of ids, {len(scores)} of scores"
+            )
         tensors, order = (scores, labels, mask), tie_order(item_ids).to(scores.device)
         values = compute(self.names, *tensors, order, judged=judged, relevant_from=self.relevant_from)
         keys = np.stack([_key(query) for query in query_ids])
@@ -311,13 +320,10 @@ class RankingMetrics(Metric):
 
 
 def _check(names: Sequence[str], relevant_from: float) -> dict[str, ir_measures.Measure]:
-    measures = parse_measures(names)
+    measures = parse_measures(names, relevant_from)
     for name, measure in measures.items():
         if not is_vectorised(measure):
             raise ValueError(f"metric {name!r} is for evaluate_run only; per list: RR, AP, nDCG, P, R")
-    lowest = min(measure.params.get("rel", relevant_from) for measure in measures.values())
-    if lowest <= 0:
-        raise ValueError(f"the lowest relevant label must be above 0, got {lowest}")
     return measures
 
 
@@ -416,11 +422,12 @@ def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from:
 
     Raises:
         ValueError: for a bad metric name, no judgements, a relevance that is no finite number or, for
-            ir-measures, not whole, a score that is not finite in float32, or a run and qrels that share no query.
+            ir-measures, not whole or refused by its program, a score that is not finite in float32, a run and qrels
+            that share no query, or a lowest relevant label that is not above 0.
     """
     import pandas as pd
 
-    measures = parse_measures(names)
+    measures = parse_measures(names, relevant_from)
     if not qrels:
         raise ValueError("the qrels hold no query")
     evaluated = [query for query in qrels if run.get(query)]
@@ -472,20 +479,34 @@ def _blocks(
 def _with_ir_measures(
     measure: ir_measures.Measure, run: Run, qrels: Qrels, queries: Sequence[str], relevant_from: float
 ) -> dict[str, float]:
-    """Values per query; ir-measures gets the items' ranks for scores, in which nothing ties."""
-    if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params:
+    """Values per query. ir-measures gets the items' ranks for scores, in which nothing ties.
+
+    It gets numbers for ids too: its program for ERR@k takes only what follows the last "-" of a query id, and no
+    letters there.
+    """
+    rel = measure.SUPPORTED_PARAMS.get("rel")
+    if (
+        rel is not None and rel.default == 1 and "rel" not in measure.params
+    ):  # NumRet has a rel, but no lowest label
         measure = measure(rel=math.ceil(relevant_from))
-    for query in queries:
+    judged: dict[str, dict[str, int]] = {}
+    untied: dict[str, dict[str, float]] = {}
+    for number, query in enumerate(queries):
         for item, label in qrels[query].items():
             if not float(label).is_integer():
                 raise ValueError(
                     f"qrels of query {query!r}, item {item!r}: {label!r} is not a whole number, which {measure} needs"
                 )
-    judged = {query: {item: int(label) for item, label in qrels[query].items()} for query in queries}
-    untied = {
-        query: {item: float(-rank) for rank, item in enumerate(rank_items(run[query]))} for query in queries
-    }
-    return {found.query_id: float(found.value) for found in ir_measures.iter_calc([measure], judged, untied)}
+        ranks = {
+            item: rank for rank, item in enumerate(dict.fromkeys([*rank_items(run[query]), *qrels[query]]))
+        }
+        judged[str(number)] = {str(ranks[item]): int(label) for item, label in qrels[query].items()}
+        untied[str(number)] = {str(rank): -float(rank) for rank in range(len(run[query]))}
+    try:
+        found = list(ir_measures.iter_calc([measure], judged, untied))
+    except subprocess.CalledProcessError as error:
+        raise ValueError(f"ir-measures' program for {measure} refuses the judgements: {error}") from error
+    return {queries[int(one.query_id)]: float(one.value) for one in found}
 
 
 def _check_finite(query: str, scores: Mapping[str, float], labels: Mapping[str, float]) -> None:

@@ -34,8 +34,10 @@ def p_value(p: float) -> str:
 
 
 def parameters(count: float | None) -> str:
-    """22.7M for 22,713,216."""
-    return "–" if count is None else f"{count / 1e6:.3g}M"
+    """22.7M for 22,713,216, 7B for 7,000,000,000."""
+    if count is None:
+        return "–"
+    return f"{count / 1e6:.3g}M" if count < 999.5e6 else f"{count / 1e9:.3g}B"
 
 
 def training_time(seconds: float | None) -> str:

@@ -264,8 +264,11 @@ def test_seeds_of_one_method_are_one_system(tmp_path: Path) -> None:
     assert found.values("RR@10")["crossjem"].tolist() == pytest.approx(values.tolist())
     assert f" ± {means.std():.4f}" in results_table(found)["RR@10 [95% CI]"][1]
     assert "crossjem: 3 runs that differ in the seed alone (0, 1, 2)" in found.notes[0]
+    assert compare_runs([baseline, *folders], "seed2", group_seeds=True).baseline == "crossjem"
+    write_run({"q0": {"d0_0": 1.0}}, folders[1] / "val.trec")
+    assert compare_runs([*folders], group_seeds=True, allow_different=True).missing == {"crossjem": 59}
     config.write_text(config.read_text() + "model: {lr: 1}\n")
-    assert len(compare_runs([baseline, *folders], group_seeds=True).runs) == 3
+    assert len(compare_runs([baseline, *folders], group_seeds=True, allow_different=True).runs) == 3
 
 
 def test_runs_tell_which_model_wrote_them(folders: list[Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,18 @@ def test_agrees_with_trec_eval_on_raw_scores() -> None:
         assert reported.at[metric.query_id, name] == pytest.approx(metric.value, abs=1e-6), name
 
 
+@pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by a Perl program")
+def test_ir_measures_programs_take_any_ids_and_parameters() -> None:
+    """ERR@k by hand: with grade g at rank 2 and nothing above, (2^g - 1) / 16 / 2."""
+    run = {q: {"a b": 2.0, "c-1": 1.0, "ü": 0.0} for q in ("x-1", "y-1", "z")}
+    qrels = {"x-1": {"c-1": 1, "gone": 3}, "y-1": {"c-1": 2}, "z": {"gone": 1}}
+    found = evaluate_run(run, qrels, ["ERR@3", "NumRet", "NumRet(rel=2)"], relevant_from=2).per_query
+    assert found["ERR@3"].tolist() == pytest.approx([1 / 32, 3 / 32, 0.0], abs=1e-5)
+    assert found[["NumRet", "NumRet(rel=2)"]].to_numpy().tolist() == [[3, 0], [3, 1], [3, 0]]
+    with pytest.raises(ValueError, match="refuses the judgements"):
+        evaluate_run(run, {"z": {"ü": 9}}, ["ERR@3"])
+
+
 def one_list(scores: list[float], labels: list[float]) -> dict[str, Any]:
     return {
         "scores": torch.tensor([scores]),
@@ -261,12 +274,25 @@ def test_missing_queries_count_as_zero_and_are_written(tmp_path: Path) -> None:
         ({"q1": {"a": 1.0, "b": math.nan}}, QRELS, ["RR"], "query 'q1', item 'b'.*not finite"),
         ({"q1": {"a": 1e39}}, QRELS, ["RR"], "query 'q1', item 'a'.*not finite"),
         ({"q1": {"a": 1.0}}, {"q1": {"a": math.inf}}, ["RR"], "relevance inf is not finite"),
+        ({"q1": {"a": 1.0}}, QRELS, ["AUC(rel=0)"], "must be above 0, got 0"),
         ({"q1": {"a": 1.0}}, {"q1": {"a": 0.5}}, ["Success@3"], "'q1', item 'a': 0.5 is not a whole number"),
     ],
 )
 def test_bad_runs_are_refused(run: Run, qrels: Qrels, names: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_run(run, qrels, names)
+
+
+def test_the_lowest_relevant_label_is_above_that_of_what_is_not_judged() -> None:
+    for lowest in (0, math.nan):
+        with pytest.raises(ValueError, match="must be above 0"):
+            evaluate_run({"q1": {"a": 1.0}}, QRELS, ["AUC"], relevant_from=lowest)
+
+
+def test_every_list_has_a_query_id() -> None:
+    batch = one_list([2.0, 1.0], [0, 1])
+    with pytest.raises(ValueError, match="2 query ids, 1 lists of ids"):
+        metrics.RankingMetrics(["RR"]).update(["q", "r"], [["0", "1"]], *list(batch.values())[:3])
 
 
 def test_a_metric_of_ones_own_needs_a_free_name() -> None:

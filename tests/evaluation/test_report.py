@@ -280,5 +280,7 @@ def test_curves_of_a_resumed_run_are_put_together(tmp_path: Path) -> None:
 
 
 def test_figures_in_words() -> None:
-    assert [parameters(count) for count in (22_713_216, 1_234, None)] == ["22.7M", "0.00123M", "–"]
+    assert [parameters(count) for count in (22_713_216, 1_234, 999.9e6, 7e9, None)] == [
+        *("22.7M", "0.00123M", "1B", "7B", "–")
+    ]
     assert [training_time(seconds) for seconds in (3725.4, 9, None)] == ["1:02:05", "0:00:09", "–"]
