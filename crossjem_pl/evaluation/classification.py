@@ -12,6 +12,7 @@ kept) as names of ir-measures.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,9 @@ import torch
 from ir_measures.measures import Measure, ParamInfo, register
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-__all__ = ["Pairs", "Share", "values_of"]
+__all__ = ["PairMeasure", "Pairs", "Share", "padded", "padded_pairs", "values_of"]
 
 _ROUNDING = 1e-9
 """0.7 * 10 is a little above 7 in float64; without this slack its ceiling would be 8."""
@@ -33,7 +35,7 @@ _THRESHOLD = {
 }
 
 
-class _PairMeasure(Measure):
+class PairMeasure(Measure):
     """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries."""
 
     def validate_params(self) -> None:
@@ -44,7 +46,7 @@ class _PairMeasure(Measure):
 
 def _register(name: str, params: dict[str, ParamInfo], **fields: str) -> None:
     fields |= {"__name__": name, "NAME": name}
-    register(type(name, (_PairMeasure,), {**fields, "SUPPORTED_PARAMS": params})())
+    register(type(name, (PairMeasure,), {**fields, "SUPPORTED_PARAMS": params})())
 
 
 _register("AUC", _REL)
@@ -112,12 +114,9 @@ class Pairs:
         limits = torch.as_tensor(threshold, dtype=torch.float64).expand(len(self.scores))[:, None]
         counted, kept = ~limits.isnan(), self.scores.double() >= limits
         positive, negative = self.positive & counted, self.negative & counted
-        right, total = (
-            ((positive & kept).sum(1), (negative & ~kept).sum(1)),
-            (positive.sum(1), negative.sum(1)),
-        )
-        shares = {"positive": Share(right[0], total[0]), "negative": Share(right[1], total[1])}
-        return shares | {"overall": Share(sum(right, torch.tensor(0)), sum(total, torch.tensor(0)))}
+        asked = {"positive": positive, "negative": negative, "overall": positive | negative}
+        right = (positive & kept) | (negative & ~kept)
+        return {kind: Share((of & right).sum(dim=1), of.sum(dim=1)) for kind, of in asked.items()}
 
     def recall_thresholds(self, keep: float = 0.8) -> Tensor:
         """The score of the ceil(keep * P)-th best of each list's P positives: float64 [lists], NaN where P = 0.
@@ -203,6 +202,18 @@ def _auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float:
     p = int(positive.sum())
     pairs = p * (len(positive) - p)
     return float(rankdata(scores)[positive].sum() - p * (p + 1) / 2) / pairs if pairs else math.nan
+
+
+def padded(rows: Sequence[Sequence[float] | Tensor]) -> Tensor:
+    """The rows as float64 [rows, longest], 0 on padding."""
+    return pad_sequence([torch.as_tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
+
+
+def padded_pairs(
+    scores: Sequence[Sequence[float] | Tensor], labels: Sequence[Sequence[float]]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores and labels of lists, float64 [lists, items], and the mask, bool [lists, items]."""
+    return padded(scores), padded(labels), padded([[1.0] * len(row) for row in labels]) > 0
 
 
 def _check_share(name: str, value: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from crossjem_pl.data.trec import read_qrels
-from crossjem_pl.evaluation.metrics import evaluate_run, parse_measures
+from crossjem_pl.evaluation.metrics import Qrels, evaluate_run, parse_measures
 from crossjem_pl.evaluation.runs import Run, read_run_folder, with_names
 from crossjem_pl.evaluation.significance import (
     bootstrap_interval,
@@ -22,8 +22,6 @@ from crossjem_pl.evaluation.significance import (
 )
 
 __all__ = ["TIE", "Comparison", "compare_runs"]
-
-Qrels = Mapping[str, Mapping[str, float]]
 
 TIE = 1e-9
 """Differences on a query within it count as none."""

@@ -19,9 +19,8 @@ from __future__ import annotations
 import hashlib
 import math
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +30,10 @@ import numpy as np
 import torch
 from ir_measures.measures import ParamInfo, registry
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from crossjem_pl.data.trec import ranked as ranked_ids
+from crossjem_pl.evaluation.classification import PairMeasure, Pairs, padded, padded_pairs, values_of
 from crossjem_pl.files import replacing, write_json
 from crossjem_pl.rankers.base import import_named
 
@@ -52,9 +51,6 @@ __all__ = [
     "register_metric",
     "tie_order",
 ]
-
-PAIR_MEASURES = ("AUC", "PosAcc", "NegAcc", "Acc")
-"""Names that `classification` registers with ir-measures."""
 
 _BLOCK = 1024
 """Lists of a run that are padded to one width at a time."""
@@ -132,8 +128,7 @@ def register_metric(name: str, function: Callable[[Tensor, Tensor, int | None, f
         ValueError: if the name is taken or not one of ir-measures' form.
     """
     known = getattr(_FUNCTIONS.get(name), "__module__", None)
-    taken = name in PAIR_MEASURES or (name in registry and known != function.__module__)
-    if taken or not name.isalnum():
+    if (name in registry and known != function.__module__) or not name.isalnum():
         raise ValueError(f"a metric cannot be named {name!r}: taken, or not letters and digits")
     _FUNCTIONS[name] = function
     params = {"cutoff": ParamInfo(dtype=int, required=False), "rel": ParamInfo(dtype=float, default=1)}
@@ -231,8 +226,6 @@ def parse_measures(names: Sequence[str], relevant_from: float = 1) -> dict[str, 
     """
     if isinstance(names, str) or not names:
         raise ValueError(f"expected a sequence of metric names such as ['RR@10'], got {names!r}")
-    if any(name.startswith(PAIR_MEASURES) for name in names):
-        import_module("crossjem_pl.evaluation.classification")  # registers them
     measures: dict[str, ir_measures.Measure] = {}
     for name in names:
         try:
@@ -441,14 +434,16 @@ def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from:
     values = {name: dict.fromkeys(sorted(qrels), 0.0) for name in measures}
     pooled = {}
     vectorised = [name for name, measure in measures.items() if is_vectorised(measure)]
-    for block, rows in _blocks(run, qrels, evaluated, vectorised, relevant_from):
+    for first in range(0, len(evaluated) if vectorised else 0, _BLOCK):
+        block = evaluated[first : first + _BLOCK]
+        order = tie_order([list(run[query]) for query in block])
+        judged, batch = padded([list(qrels[query].values()) for query in block]), _batch(run, qrels, block)
+        rows = compute(vectorised, *batch, order, judged=judged, relevant_from=relevant_from)
         for name, row in rows.items():
             values[name].update(zip(block, row.tolist(), strict=True))
     for name, measure in measures.items():
-        if measure.NAME in PAIR_MEASURES:
-            from crossjem_pl.evaluation.classification import Pairs, values_of
-
-            pairs = Pairs(*_tensors(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
+        if isinstance(measure, PairMeasure):
+            pairs = Pairs(*_batch(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
             per_list, pooled[name] = values_of(measure, pairs)
             values[name].update(zip(evaluated, per_list.tolist(), strict=True))
         elif name not in vectorised:
@@ -462,18 +457,6 @@ def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from:
 def rank_items(scores: Mapping[str, float]) -> list[str]:
     """Item ids best first: score descending as float32, equal scores by item id descending (trec_eval)."""
     return ranked_ids({item: float(np.float32(score)) for item, score in scores.items()})
-
-
-def _blocks(
-    run: Run, qrels: Qrels, queries: Sequence[str], names: Sequence[str], relevant_from: float
-) -> Iterator[tuple[Sequence[str], dict[str, Tensor]]]:
-    """Some queries at a time, and their values of the metrics that `compute` knows."""
-    for first in range(0, len(queries) if names else 0, _BLOCK):
-        block = queries[first : first + _BLOCK]
-        order = tie_order([list(run[query]) for query in block])
-        judged = _padded([list(qrels[query].values()) for query in block])
-        tensors = _tensors(run, qrels, block)
-        yield block, compute(names, *tensors, order, judged=judged, relevant_from=relevant_from)
 
 
 def _with_ir_measures(
@@ -520,15 +503,10 @@ def _check_finite(query: str, scores: Mapping[str, float], labels: Mapping[str, 
             )
 
 
-def _tensors(run: Run, qrels: Qrels, queries: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores and labels float64 [queries, items], and the mask; what is not judged has label 0."""
-    scores = _padded([list(run[query].values()) for query in queries])
-    labels = _padded([[qrels[query].get(item, 0) for item in run[query]] for query in queries])
-    return scores, labels, _padded([[1] * len(run[query]) for query in queries]) > 0
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    return pad_sequence([torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
+def _batch(run: Run, qrels: Qrels, queries: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, labels and mask; what is not judged has label 0."""
+    labels = [[qrels[query].get(item, 0) for item in run[query]] for query in queries]
+    return padded_pairs([list(run[query].values()) for query in queries], labels)
 
 
 def _defined(values: Mapping[Any, float]) -> dict[str, float | None]:

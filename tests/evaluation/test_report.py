@@ -209,16 +209,22 @@ def test_without_matplotlib_there_are_tables_and_a_note(folders: list[Path], tmp
 
 
 @pytest.mark.usefixtures("plain")
-@pytest.mark.parametrize(("options", "message"), [({"runs": []}, "no run"), ({"examples": -1}, "examples")])
-def test_bad_arguments_are_refused(folders: list[Path], options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_report(**{"runs": folders} | options)
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="no run"):
+        build_report([])
+    with pytest.raises(ValueError, match="examples"):
+        build_report(["anything"], examples=-1)
 
 
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        *(("summary.json", text, r"summary\.json") for text in ("{", "[]")),
+        *(
+            ("summary.json", f'{{"parameters": {value}}}', "'parameters'")
+            for value in ('"many"', "-1", "true")
+        ),
         ("config.yaml", "a: [", r"config\.yaml"),
         ("config.yaml", "- 1", "expected an object, got list"),
         ("metrics.csv", "epoch,train/loss\n0,1\n", "has no column 'step'"),
@@ -229,10 +235,11 @@ def test_bad_arguments_are_refused(folders: list[Path], options: dict[str, Any],
         ),
     ],
 )
-def test_malformed_files_are_named(folders: list[Path], name: str, text: str, message: str) -> None:
-    (folders[0] / name).write_text(text)
+def test_malformed_files_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    folder = write_run_folder(tmp_path / "mono", 1.5, "BinaryCrossEntropy", ranker="monobert")
+    (folder / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        build_report(folders)
+        build_report([folder])
 
 
 @pytest.mark.parametrize(
