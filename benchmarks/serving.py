@@ -33,6 +33,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ import numpy as np
 
 from benchmarks.charts import chart, curves, logarithmic
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker
+from benchmarks.measuring import resident
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import defaults, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import defaults, parser, program, torch_device
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.rankers.folder import save_ranker
@@ -57,8 +58,7 @@ _RAMP = 1.0
 _SHARES = (0.5, 0.8)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
+def _options() -> argparse.ArgumentParser:
     options = parser("benchmarks.serving", __doc__, "runs/serving")
     options.add_argument("--clients", type=int, nargs="+", help="of the closed loop")
     options.add_argument("--items", type=int, nargs="+", help="of a request")
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--overload", type=float, default=0, metavar="SECONDS", help="at 3 times the capacity"
     )
     options.add_argument("--cross-encoder", type=int, metavar="PORT", help=argparse.SUPPRESS)
-    return run_program(options, argv, run)
+    return options
 
 
 def run(args: argparse.Namespace) -> None:
@@ -197,6 +197,7 @@ class Connections:
     async def ask(self, request: tuple[str, list[str]], due: float) -> None:
         """Sends a request and counts the answer; `due` is when it should have been sent."""
         status: int | str
+        writer = None
         body = json.dumps({"query": request[0], self._server.field: request[1]})
         try:
             while self._idle and self._idle[-1][0].at_eof():  # the server has closed it: it was idle for long
@@ -212,12 +213,14 @@ class Connections:
             length = re.search(rb"content-length: (\d+)", answer, re.I)
             assert length is not None
             await reader.readexactly(int(length[1]))
-            if b"connection: close" in answer.lower():
-                writer.close()
-            else:
+            if b"connection: close" not in answer.lower():
                 self._idle.append((reader, writer))
+                writer = None
         except (OSError, EOFError) as error:
             status = type(error).__name__
+        finally:  # an error, or the end of the measurement before the answer came
+            if writer is not None:
+                writer.close()
         now = time.perf_counter()
         if now < self.start:  # of the first second
             return
@@ -371,9 +374,8 @@ class Server:
         """MiB of the process and its descendants."""
         processes, total = [self._process.pid], 0.0
         for process in processes:
-            with contextlib.suppress(OSError, StopIteration):
-                lines = Path(f"/proc/{process}/status").read_text().splitlines()
-                total += int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+            with contextlib.suppress(OSError):
+                total += resident("VmRSS", process)
                 children = Path(f"/proc/{process}/task/{process}/children").read_text()
                 processes += map(int, children.split())
         return total
@@ -463,6 +465,8 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
             )
             axes.legend(fontsize=7)
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     sys.exit(main())

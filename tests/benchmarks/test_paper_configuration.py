@@ -130,8 +130,6 @@ def test_the_teacher_is_monobert_on_bert_base_trained_on_the_labels(
 
 
 def test_sponsored_lists_have_the_papers_length() -> None:
-    """Appendix C: 100 items a query; P@50 45.76 and R@50 99.07 (Table 7) are about 23 positives a list."""
+    """Appendix C: 100 items a query."""
     config = of_dataset("sponsored").config(read_table("7")[1][0].rows[-2])
     assert {config.data[stage].init_args["items"] for stage in ("train", "val", "test")} == {100}
-    positives = 50 * 0.4576 / 0.9907
-    assert positives == pytest.approx(23, abs=0.2)
