@@ -30,7 +30,7 @@ def render(report: Any, ending: str, folder: str | None = None) -> str:
 
 def p_value(p: float) -> str:
     """.0312 for 0.03124."""
-    return "<.0001" if p < 0.0001 else "1.0" if p > 0.99995 else f"{p:.4f}"[1:]
+    return "<.0001" if p < 0.0001 else "1.0" if p >= 0.99995 else f"{p:.4f}"[1:]
 
 
 def parameters(count: float | None) -> str:

@@ -222,8 +222,8 @@ def read_learning_curve(folder: Path) -> LearningCurve | None:
     Raises:
         ValueError: naming the file and the column, for a file without steps or with a value that is no number.
     """
-    numbers = {path: re.fullmatch(r"metrics-(\d+)\.csv", path.name) for path in folder.glob("metrics-*.csv")}
-    paths = sorted((path for path in numbers if numbers[path]), key=lambda path: int(path.stem[8:]))
+    earlier = (path for path in folder.glob("metrics-*.csv") if path.stem[8:].isdecimal())
+    paths = sorted(earlier, key=lambda path: int(path.stem[8:]))
     paths += [folder / "metrics.csv"] if (folder / "metrics.csv").is_file() else []
     frames = {path.name: frame for path in paths if not (frame := _read_metrics(path)).empty}
     if not frames:

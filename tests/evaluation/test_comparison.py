@@ -67,15 +67,6 @@ def test_numbers_are_those_of_the_parts(folders: list[Path]) -> None:
         assert tests["wins"].iloc[0] == (differences[:, 0] > 0).sum()
 
 
-def test_a_system_alone_changes_nothing_but_the_correction(folders: list[Path]) -> None:
-    alone, together = (
-        compare_runs(few, None, METRICS).results.loc[("AP@10", "crossjem")] for few in (folders[:2], folders)
-    )
-    corrected = [column for column in alone.index if column.endswith("holm")]
-    pd.testing.assert_series_equal(alone.drop(corrected), together.drop(corrected))
-    assert alone["p t holm"] == alone["p t"] < together["p t holm"]
-
-
 def test_examples_are_the_largest_differences(folders: list[Path]) -> None:
     comparison = compare_runs(folders, "monobert", METRICS)
     values, found = comparison.values("RR@10"), examples_of(comparison, 2)

@@ -15,7 +15,7 @@ import yaml
 from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation import build_report, charts, compare, compare_runs, evaluate_run, write_report
 from crossjem_pl.evaluation.metrics import rank_items
-from crossjem_pl.evaluation.page import escape_markdown, parameters, render, training_time
+from crossjem_pl.evaluation.page import escape_markdown, p_value, parameters, render, training_time
 from crossjem_pl.evaluation.report import Report
 from crossjem_pl.evaluation.runs import read_learning_curve
 from crossjem_pl.evaluation.sections import break_down, calibrate
@@ -290,4 +290,5 @@ def test_figures_in_words() -> None:
     assert [parameters(count) for count in (22_713_216, 1_234, 999.9e6, 7e9, None)] == [
         *("22.7M", "0.00123M", "1B", "7B", "–")
     ]
+    assert [p_value(p) for p in (0.00009, 0.0312, 0.99995)] == ["<.0001", ".0312", "1.0"]
     assert [training_time(seconds) for seconds in (3725.4, 9, None)] == ["1:02:05", "0:00:09", "–"]
