@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.charts import chart, curves, logarithmic
+from benchmarks.charts import chart, logarithmic
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker
 from benchmarks.measuring import resident
 from benchmarks.pages import provenance, table, write
@@ -382,7 +382,8 @@ class Server:
 
     def _read(self, path: str) -> str | None:
         try:
-            return str(urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}").read(), "utf-8")
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return str(answer.read(), "utf-8")
         except OSError:
             return None
 
@@ -456,13 +457,11 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     with chart(path, "Requests a second by clients (closed loop)", len(sizes), width=4.2) as panels:
         for axes, items in zip(panels, sizes, strict=True):
             shown = [row for row in rows if row["items"] == items and "clients" in row]
-            curves(axes, shown, "clients", "per_second")
-            logarithmic(
-                axes,
-                sorted({row["clients"] for row in shown}),
-                f"clients, {items} items",
-                "requests a second",
-            )
+            for name in dict.fromkeys(row["name"] for row in shown):
+                points = [(row["clients"], row["per_second"]) for row in shown if row["name"] == name]
+                axes.plot(*zip(*points, strict=True), marker="o", ms=3, label=name)
+            clients = sorted({row["clients"] for row in shown})
+            logarithmic(axes, clients, f"clients, {items} items", "requests a second")
             axes.legend(fontsize=7)
 
 

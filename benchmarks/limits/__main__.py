@@ -115,11 +115,11 @@ def measure(rerankers: Mapping[str, Reranker], lists: Sequence[RankingList]) -> 
 
 def per_query(lists: Sequence[RankingList], scores: Sequence[Tensor]) -> pd.DataFrame:
     """`METRICS` of every list: index query id, one float64 column each; a list without relevant items has 0."""
-    run, qrels = {}, {}
-    for ranking_list, of_list in zip(lists, scores, strict=True):
-        assert ranking_list.labels is not None
-        run[ranking_list.query_id] = dict(zip(ranking_list.item_ids, of_list.tolist(), strict=True))
-        qrels[ranking_list.query_id] = dict(zip(ranking_list.item_ids, ranking_list.labels, strict=True))
+    run = {
+        one.query_id: dict(zip(one.item_ids, of_list.tolist(), strict=True))
+        for one, of_list in zip(lists, scores, strict=True)
+    }
+    qrels = {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists}
     return evaluate_run(run, qrels, list(METRICS)).per_query.loc[list(run)]
 
 
