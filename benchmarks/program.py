@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import multiprocessing
 import shlex
 import sys
@@ -104,6 +105,12 @@ def fresh(work: Callable[[Mapping[str, Any]], T], spec: Mapping[str, Any]) -> T:
     Raises:
         RuntimeError: if the process dies; and what `work` raises.
     """
-    spawn = multiprocessing.get_context("spawn")
+    spawn, module = multiprocessing.get_context("spawn"), work.__module__
+    if module == "__main__":  # a new process has another one
+        module = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
     with ProcessPoolExecutor(1, mp_context=spawn, initializer=quiet_libraries) as pool:
-        return pool.submit(work, spec).result()
+        return pool.submit(_call, module, work.__name__, spec).result()
+
+
+def _call(module: str, name: str, spec: Mapping[str, Any]) -> Any:
+    return getattr(importlib.import_module(module), name)(spec)

@@ -306,7 +306,9 @@ class Server:
         threads = [] if args.threads is None else ["--threads", str(args.threads)]
         self._command = [sys.executable, "-m"]
         if name == INFINITY:
-            save_cross_encoder(args.encoder, folder / "cross-encoder")
+            from sentence_transformers import CrossEncoder
+
+            CrossEncoder(resolve(args.encoder), num_labels=1).save_pretrained(str(folder / "cross-encoder"))
             self._command = [args.infinity, "v2", "--model-id", str(folder / "cross-encoder"), "--port", port]
             self._command += ["--device", "cpu", "--engine", "torch"]
         elif name == SENTENCE_TRANSFORMERS:
@@ -386,13 +388,6 @@ class Server:
                 return str(answer.read(), "utf-8")
         except OSError:
             return None
-
-
-def save_cross_encoder(encoder: str, folder: Path) -> None:
-    """The CrossEncoder that is compared, as a model folder."""
-    from sentence_transformers import CrossEncoder
-
-    CrossEncoder(resolve(encoder), num_labels=1).save_pretrained(str(folder))
 
 
 def cross_encoder_app(encoder: str) -> Any:

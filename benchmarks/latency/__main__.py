@@ -123,7 +123,7 @@ def contenders_of(args: argparse.Namespace, stores: Path | None = None) -> list[
         for name in args.rankers:
             add(name + suffix, precision, name)
             model: Any = out[-1].reranker.ranker  # type: ignore[attr-defined]
-            if stores is not None and _reads_ids(name):
+            if stores is not None and (name.startswith("crossjem") or name in (MONOBERT, "ahead")):
                 add(f"{name} by id{suffix}", precision, name, stores / f"{name}{suffix}")
             if stores is not None and precision == "float32" and model.can_be_exported():
                 for runtime in args.exported:
@@ -193,11 +193,6 @@ def peak_memory(spec: Mapping[str, Any]) -> float:
     meter = MemoryMeter(torch_device(spec["device"]))
     taking_part.time_in_turn([contender], [[one] for one in measured_lists(spec["memory_items"], 1, 1)], 1)
     return meter.growth()
-
-
-def _reads_ids(name: str) -> bool:
-    """Whether a ranker is measured once more with the token ids of its items in a store."""
-    return name.startswith("crossjem") or name in (MONOBERT, "ahead")
 
 
 def store_of(args: argparse.Namespace, folder: Path, ranker: Any) -> TokenStore:

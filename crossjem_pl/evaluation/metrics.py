@@ -191,29 +191,20 @@ def tie_order(item_ids: Sequence[Sequence[str]]) -> Tensor:
 
 
 def ranked_labels(scores: Tensor, labels: Tensor, mask: Tensor, tie_order: Tensor) -> Tensor:
-    """Labels in rank order [lists, items], float, 0 on padding, which comes last."""
-    check_scored(scores, labels, mask)
-    if tie_order.shape != scores.shape:
-        raise ValueError(f"tie_order must be {tuple(scores.shape)}, got {tuple(tie_order.shape)}")
-    by_id = tie_order.masked_fill(~mask, torch.iinfo(torch.long).max).argsort(dim=1)
-    filled = scores.float().masked_fill(~mask, -torch.inf).gather(1, by_id)
-    order = by_id.gather(1, filled.argsort(dim=1, descending=True, stable=True))
-    gains = labels.to(torch.promote_types(labels.dtype, torch.float32))
-    return gains.masked_fill(~mask, 0).gather(1, order)
-
-
-def check_scored(scores: Tensor, labels: Tensor, mask: Tensor) -> None:
-    """Refuses tensors that are not all [lists, items], a mask that is not bool, and NaN scores of items."""
-    if scores.ndim != 2 or not scores.shape == labels.shape == mask.shape:
-        raise ValueError(
-            "scores, labels and mask must all be [lists, items]; got "
-            f"{tuple(scores.shape)}, {tuple(labels.shape)}, {tuple(mask.shape)}"
-        )
+    """Labels in rank order [lists, items], float, 0 on padding, which comes last; the errors are those of `compute`."""
+    if scores.ndim != 2 or not scores.shape == labels.shape == mask.shape == tie_order.shape:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (scores, labels, mask, tie_order))
+        raise ValueError(f"scores, labels, mask and tie_order must all be [lists, items]; got {shapes}")
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be bool, got {mask.dtype}")
     bad = (scores.isnan() & mask).any(dim=1)
     if bad.any():
         raise ValueError(f"list {int(bad.nonzero()[0])} of the batch has a NaN score")
+    by_id = tie_order.masked_fill(~mask, torch.iinfo(torch.long).max).argsort(dim=1)
+    filled = scores.float().masked_fill(~mask, -torch.inf).gather(1, by_id)
+    order = by_id.gather(1, filled.argsort(dim=1, descending=True, stable=True))
+    gains = labels.to(torch.promote_types(labels.dtype, torch.float32))
+    return gains.masked_fill(~mask, 0).gather(1, order)
 
 
 def parse_measures(names: Sequence[str], relevant_from: float = 1) -> dict[str, ir_measures.Measure]:
@@ -297,8 +288,10 @@ class RankingMetrics(Metric):
             )
         tensors, order = (scores, labels, mask), tie_order(item_ids).to(scores.device)
         values = compute(self.names, *tensors, order, judged=judged, relevant_from=self.relevant_from)
-        keys = np.stack([_key(query) for query in query_ids])
-        self.query_keys.append(torch.from_numpy(keys).to(self.device))
+        texts = (query.encode("utf-8", "surrogatepass") for query in query_ids)
+        hashes = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
+        keys = torch.frombuffer(bytearray(hashes), dtype=torch.long).view(-1, 2)
+        self.query_keys.append(keys.to(self.device))
         self.list_values.append(torch.stack([row.float() for row in values.values()], dim=1).to(self.device))
 
     def compute(self) -> dict[str, float]:
@@ -318,11 +311,6 @@ def _check(names: Sequence[str], relevant_from: float) -> dict[str, ir_measures.
         if not is_vectorised(measure):
             raise ValueError(f"metric {name!r} is for evaluate_run only; per list: RR, AP, nDCG, P, R")
     return measures
-
-
-def _key(query_id: str) -> np.ndarray:
-    digest = hashlib.blake2b(query_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return np.frombuffer(digest, dtype=np.int64)
 
 
 def _ranks(ranked: Tensor) -> Tensor:
