@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,8 @@ def compare_runs(
     groups: dict[str, list[Run]] = {}
     for run in stored:
         groups.setdefault(run.method if group_seeds else run.name, []).append(run)
-    systems = {run.name: run for run in with_names([group[0] for group in groups.values()])}
+    first = [replace(of_seeds[0], name="") if group_seeds else of_seeds[0] for of_seeds in groups.values()]
+    systems = {run.name: run for run in with_names(first)}
     members = dict(zip(systems, groups.values(), strict=True))
     chosen = _baseline(baseline, members)
     judged = _judgements(stored) if qrels is None else read_qrels(qrels)

@@ -174,12 +174,12 @@ def _grades(lists: Path) -> dict[str, dict[str, float]]:
 
 
 def with_names(runs: Sequence[Run]) -> list[Run]:
-    """The runs under unique names: the ranker's, with the folder's where several share it, then with the path.
+    """The runs under unique names: their own or the ranker's, with the folder's where several share it, or the path.
 
     Raises:
         ValueError: if a run is given twice.
     """
-    base = [str(run.summary.get("ranker") or run.label) for run in runs]
+    base = [run.name or str(run.summary.get("ranker") or run.label) for run in runs]
     names = base
     for details in ([run.label for run in runs], [str(run.path) for run in runs]):
         names = [

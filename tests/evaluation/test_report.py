@@ -185,6 +185,15 @@ def test_what_is_missing_is_said_where_it_would_stand(folders: list[Path], tmp_p
 
 
 @pytest.mark.usefixtures("plain")
+def test_a_run_has_one_name_in_all_sections(tmp_path: Path) -> None:
+    paths = [write_run_folder(tmp_path / name, 1.5, "ListNet", ranker="crossjem") for name in ("v0", "v1")]
+    (paths[0] / "val.trec").unlink()
+    report = build_report(paths)
+    assert data_of(report, "results")["table"]["System"].tolist() == ["crossjem (v1)"]
+    assert data_of(report, "learning")["table"]["Run"].tolist() == ["crossjem (v0)", "crossjem (v1)"]
+
+
+@pytest.mark.usefixtures("plain")
 def test_the_report_says_how_to_make_the_run_again(folders: list[Path]) -> None:
     text = (folders[2] / "config.yaml").read_text()
     (folders[2] / "config.yaml").write_text(text + "verbose: true\n")  # as validate writes it
