@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -220,9 +221,11 @@ def parse_measures(names: Sequence[str], relevant_from: float = 1) -> dict[str, 
     measures: dict[str, ir_measures.Measure] = {}
     for name in names:
         try:
-            module, _, short = name.rpartition(":")
-            if module:
+            module, _, short = name.partition(":")
+            if short and re.fullmatch(r"[\w.]+", module):  # no part of "nDCG(gains={1: 3})@10"
                 import_named(module)
+            else:
+                short = name
             measure = ir_measures.parse_measure(short)
             measure.validate_params()
         except (ImportError, ValueError, NameError, AssertionError, SyntaxError, TypeError) as error:

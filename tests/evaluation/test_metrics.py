@@ -148,6 +148,8 @@ def test_ir_measures_programs_take_any_ids_and_parameters() -> None:
     found = evaluate_run(run, qrels, ["ERR@3", "NumRet", "NumRet(rel=2)"], relevant_from=2).per_query
     assert found["ERR@3"].tolist() == pytest.approx([1 / 32, 3 / 32, 0.0], abs=1e-5)
     assert found[["NumRet", "NumRet(rel=2)"]].to_numpy().tolist() == [[3, 0], [3, 1], [3, 0]]
+    gains = evaluate_run({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1, "b": 0}}, ["nDCG(gains={0:0,1:3})@10"])
+    assert list(gains.means.values()) == pytest.approx([1 / math.log2(3)])
     with pytest.raises(ValueError, match="refuses the judgements"):
         evaluate_run(run, {"z": {"ü": 9}}, ["ERR@3"])
 
