@@ -93,12 +93,7 @@ def draw_groups(title: str, axis: str, results: pd.DataFrame) -> Plot:
             x = np.arange(len(groups)) + 0.5 * ((i + 0.5) / len(systems) - 0.5)
             drawn: Any = results.xs(name, level=1).loc[groups]
             spread = [drawn["mean"] - drawn["low"], drawn["high"] - drawn["mean"]]
-            style: Any = _series_style(i) | {
-                "linestyle": "",
-                "elinewidth": 1.2,
-                "capsize": 3,
-                "markersize": 7,
-            }
+            style: Any = {"ls": "", "elinewidth": 1.2, "capsize": 3, "markersize": 7, **_series_style(i)}
             axes.errorbar(x, drawn["mean"], [s.clip(lower=0) for s in spread], label=wrapped(name), **style)
         axes.set_xticks(range(len(groups)), groups, fontsize=9.5)
         axes.set_xlim(-0.5, len(groups) - 0.5)

@@ -459,9 +459,7 @@ def _with_ir_measures(
     letters there.
     """
     rel = measure.SUPPORTED_PARAMS.get("rel")
-    if (
-        rel is not None and rel.default == 1 and "rel" not in measure.params
-    ):  # NumRet has a rel, but no lowest label
+    if rel is not None and rel.default == 1 and "rel" not in measure.params:  # NumRet counts all without one
         measure = measure(rel=math.ceil(relevant_from))
     judged: dict[str, dict[str, int]] = {}
     untied: dict[str, dict[str, float]] = {}
