@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from crossjem_pl.inference.timing import Timings
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import RANKERS as REGISTRY
 from crossjem_pl.rankers import MonoBERT
-from tests.conftest import root
 
 CPU = torch.device("cpu")
 
@@ -189,13 +186,3 @@ def test_memory_and_peak(encoder: str) -> None:
     del held
     spec = {"name": "sentence-transformers", "memory_items": 5, "threads": 1}
     assert peak_memory(vars(options(encoder, ["crossjem"])) | spec) >= 0
-
-
-@pytest.mark.slow
-def test_memory_is_measured_in_fresh_processes(encoder: str, tmp_path: Path) -> None:
-    only = ["--rankers", "crossjem", "--peers", "--items", "5", "--rounds", "1", "--memory-items", "5"]
-    command = [sys.executable, "-m", "benchmarks.latency", "--smoke", "--encoder", encoder, *only]
-    command += ["--saturated", "--stages", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=root(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads((tmp_path / "latency.json").read_text())["peak_memory_mib"]["crossjem"] >= 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import torch
 
 from benchmarks import scale_simulation, scaling, training
 from benchmarks.latency import __main__ as latency
+from benchmarks.latency.stages import has_stages
 from benchmarks.program import fresh
 from benchmarks.tables import __main__ as tables
 from crossjem_pl.data.simulator import simulate
@@ -65,6 +69,15 @@ def test_a_fresh_process_answers() -> None:
     assert fresh(json.dumps, {"items": 5}) == '{"items": 5}'
     with pytest.raises(TypeError, match="not JSON serializable"):
         fresh(json.dumps, {"out": Path("x")})
+
+
+def test_a_fresh_process_finds_the_functions_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `python -m benchmarks.latency` are of the module `__main__`, which another process does not have."""
+    program = ModuleType("__main__")
+    program.__spec__ = ModuleSpec("benchmarks.latency.__main__", None)
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    monkeypatch.setattr(has_stages, "__module__", "__main__")
+    assert fresh(has_stages, {}) is False  # type: ignore[arg-type]
 
 
 def test_scaling_writes_json_page_and_plot(encoder: str, tmp_path: Path) -> None:
