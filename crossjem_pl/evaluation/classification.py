@@ -12,7 +12,6 @@ kept) as names of ir-measures.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,8 @@ import torch
 from ir_measures.measures import Measure, ParamInfo, register
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-__all__ = ["PairMeasure", "Pairs", "Share", "padded", "padded_pairs", "values_of"]
+__all__ = ["Pairs", "Share", "values_of"]
 
 _ROUNDING = 1e-9
 """0.7 * 10 is a little above 7 in float64; without this slack its ceiling would be 8."""
@@ -35,7 +33,7 @@ _THRESHOLD = {
 }
 
 
-class PairMeasure(Measure):
+class _PairMeasure(Measure):
     """A metric of (query, item) pairs: it has a value per query, and one over the pairs of all queries."""
 
     def validate_params(self) -> None:
@@ -46,7 +44,7 @@ class PairMeasure(Measure):
 
 def _register(name: str, params: dict[str, ParamInfo], **fields: str) -> None:
     fields |= {"__name__": name, "NAME": name}
-    register(type(name, (PairMeasure,), {**fields, "SUPPORTED_PARAMS": params})())
+    register(type(name, (_PairMeasure,), {**fields, "SUPPORTED_PARAMS": params})())
 
 
 _register("AUC", _REL)
@@ -202,18 +200,6 @@ def _auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float:
     p = int(positive.sum())
     pairs = p * (len(positive) - p)
     return float(rankdata(scores)[positive].sum() - p * (p + 1) / 2) / pairs if pairs else math.nan
-
-
-def padded(rows: Sequence[Sequence[float] | Tensor]) -> Tensor:
-    """The rows as float64 [rows, longest], 0 on padding."""
-    return pad_sequence([torch.as_tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
-
-
-def padded_pairs(
-    scores: Sequence[Sequence[float] | Tensor], labels: Sequence[Sequence[float]]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores and labels of lists, float64 [lists, items], and the mask, bool [lists, items]."""
-    return padded(scores), padded(labels), padded([[1.0] * len(row) for row in labels]) > 0
 
 
 def _check_share(name: str, value: float) -> None:

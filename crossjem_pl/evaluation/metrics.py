@@ -22,6 +22,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,10 @@ import numpy as np
 import torch
 from ir_measures.measures import ParamInfo, registry
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from crossjem_pl.data.trec import ranked as ranked_ids
-from crossjem_pl.evaluation.classification import PairMeasure, Pairs, padded, padded_pairs, values_of
 from crossjem_pl.files import replacing, write_json
 from crossjem_pl.rankers.base import import_named
 
@@ -52,6 +53,9 @@ __all__ = [
     "register_metric",
     "tie_order",
 ]
+
+PAIR_MEASURES = ("AUC", "PosAcc", "NegAcc", "Acc")
+"""Names that `classification` registers with ir-measures."""
 
 _BLOCK = 1024
 """Lists of a run that are padded to one width at a time."""
@@ -129,7 +133,8 @@ def register_metric(name: str, function: Callable[[Tensor, Tensor, int | None, f
         ValueError: if the name is taken or not one of ir-measures' form.
     """
     known = getattr(_FUNCTIONS.get(name), "__module__", None)
-    if (name in registry and known != function.__module__) or not name.isalnum():
+    taken = name in PAIR_MEASURES or (name in registry and known != function.__module__)
+    if taken or not name.isalnum():
         raise ValueError(f"a metric cannot be named {name!r}: taken, or not letters and digits")
     _FUNCTIONS[name] = function
     params = {"cutoff": ParamInfo(dtype=int, required=False), "rel": ParamInfo(dtype=float, default=1)}
@@ -218,6 +223,8 @@ def parse_measures(names: Sequence[str], relevant_from: float = 1) -> dict[str, 
     """
     if isinstance(names, str) or not names:
         raise ValueError(f"expected a sequence of metric names such as ['RR@10'], got {names!r}")
+    if any(name.startswith(PAIR_MEASURES) for name in names):
+        import_module("crossjem_pl.evaluation.classification")  # registers them
     measures: dict[str, ir_measures.Measure] = {}
     for name in names:
         try:
@@ -433,7 +440,9 @@ def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from:
         for name, row in rows.items():
             values[name].update(zip(block, row.tolist(), strict=True))
     for name, measure in measures.items():
-        if isinstance(measure, PairMeasure):
+        if measure.NAME in PAIR_MEASURES:
+            from crossjem_pl.evaluation.classification import Pairs, values_of
+
             pairs = Pairs(*_batch(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
             per_list, pooled[name] = values_of(measure, pairs)
             values[name].update(zip(evaluated, per_list.tolist(), strict=True))
@@ -496,6 +505,18 @@ def _batch(run: Run, qrels: Qrels, queries: Sequence[str]) -> tuple[Tensor, Tens
     """Scores, labels and mask; what is not judged has label 0."""
     labels = [[qrels[query].get(item, 0) for item in run[query]] for query in queries]
     return padded_pairs([list(run[query].values()) for query in queries], labels)
+
+
+def padded(rows: Sequence[Sequence[float] | Tensor]) -> Tensor:
+    """The rows as float64 [rows, longest], 0 on padding."""
+    return pad_sequence([torch.as_tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
+
+
+def padded_pairs(
+    scores: Sequence[Sequence[float] | Tensor], labels: Sequence[Sequence[float]]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores and labels of lists, float64 [lists, items], and the mask, bool [lists, items]."""
+    return padded(scores), padded(labels), padded([[1.0] * len(row) for row in labels]) > 0
 
 
 def _defined(values: Mapping[Any, float]) -> dict[str, float | None]:

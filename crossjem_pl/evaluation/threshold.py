@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 import crossjem_pl
-from crossjem_pl.evaluation.classification import Pairs, Share, padded_pairs
+from crossjem_pl.evaluation.classification import Pairs, Share
+from crossjem_pl.evaluation.metrics import padded_pairs
 from crossjem_pl.evaluation.significance import bootstrap_interval
 from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.lists import RankingList

@@ -22,9 +22,6 @@ from crossjem_pl.rankers import CrossJEM
 from tests.conftest import example_lists
 
 SMALL = ["--trainer.max_steps", "2", "--trainer.accelerator", "cpu", "--data.n_items", "4"]
-ROWS = [
-    (number, part.caption, row) for number in TABLES for part in read_table(number)[1] for row in part.rows
-]
 
 
 def runner(dataset: str = "msmarco", **changes: Any) -> Runner:
