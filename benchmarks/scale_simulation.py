@@ -91,8 +91,9 @@ def run(args: argparse.Namespace) -> None:
     settings = {name: getattr(args, name) for name in OPTIONS}
     at_least_one(args, "devices", "lists", "items", "lists_per_part", "seeds")
     for name, value in settings.items():
-        if not (value >= 0 if name in _MAY_BE_0 else value > 0):
-            raise ValueError(f"--{name.replace('_', '-')}: expected a number above 0, got {value:g}")
+        if not (value > 0 or (value == 0 and name in _MAY_BE_0)):
+            least = "of at least" if name in _MAY_BE_0 else "above"
+            raise ValueError(f"--{name.replace('_', '-')}: expected a number {least} 0, got {value:g}")
     lists = min(args.lists, 100_000) if args.smoke else args.lists
     parts, pairs = -(-lists // args.lists_per_part), args.lists_per_part * args.items
     found: dict[str, Any] = {
