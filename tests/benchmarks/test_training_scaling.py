@@ -65,12 +65,6 @@ def test_a_step_changes_the_weights(name: str, encoder: str) -> None:
     assert all(weight.grad is None for weight in after)
 
 
-def test_a_fresh_process_answers() -> None:
-    assert fresh(json.dumps, {"items": 5}) == '{"items": 5}'
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        fresh(json.dumps, {"out": Path("x")})
-
-
 def test_a_fresh_process_finds_the_functions_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of `python -m benchmarks.latency` are of the module `__main__`, which another process does not have."""
     program = ModuleType("__main__")
@@ -78,6 +72,8 @@ def test_a_fresh_process_finds_the_functions_of_a_program(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "__main__", program)
     monkeypatch.setattr(has_stages, "__module__", "__main__")
     assert fresh(has_stages, {}) is False  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        fresh(json.dumps, {"out": Path("x")})
 
 
 def test_scaling_writes_json_page_and_plot(encoder: str, tmp_path: Path) -> None:
