@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-_STYLES = ("-", "--", ":", "-.")
-"""A line style for every ten colours."""
 
 
 @contextmanager
@@ -37,14 +34,6 @@ def chart(
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
-
-
-def curves(axes: Any, rows: Sequence[Mapping[str, Any]], x: str, y: str, name: str = "name") -> None:
-    """A line for every name in the rows: their fields `x` and `y`."""
-    for number, label in enumerate(dict.fromkeys(row[name] for row in rows)):
-        points = [(row[x], row[y]) for row in rows if row[name] == label]
-        style = _STYLES[number // 10 % len(_STYLES)]
-        axes.plot(*zip(*points, strict=True), ls=style, marker="o", ms=3, label=label)
 
 
 def logarithmic(axes: Any, ticks: Sequence[float], x: str, y: str | None = None) -> None:

@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, measured_
 from benchmarks.latency.__main__ import RANKERS, contenders_of, latencies, throughputs
 from benchmarks.measuring import MemoryMeter, matrix_peak
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import defaults, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import defaults, parser, program, torch_device
 from benchmarks.training import measure_steps
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
@@ -45,11 +45,6 @@ Rows = list[dict[str, Any]]
 DISTILBERT = "6 layers of 768"
 _LEARNERS = ("crossjem", "crossjem-best", "monobert", SENTENCE_TRANSFORMERS)
 _TUNED = ("crossjem", "crossjem-best", "monobert")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, also where there is no GPU, or 2 after a mistake in the input or a failed part."""
-    return run_program(_options(), argv, run)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -87,10 +82,10 @@ def run(args: argparse.Namespace) -> None:
                 )
             found["minutes"] = round((time.monotonic() - start) / 60, 2)
             (args.out / "gpu.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    write(found, page(found), args.out, "gpu")
     wrong = [row["ranker"] for row in found["parts"].get("parity", ()) if not row["equal"]]
     if wrong:
         found["failed"]["parity"] = f"float32 scores differ from the CPU's: {', '.join(wrong)}"
+    write(found, page(found), args.out, "gpu")
     if found["failed"]:
         raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in found["failed"].items()))
 
@@ -103,15 +98,15 @@ def parts(
     args: argparse.Namespace, device: torch.device, encoders: Mapping[str, str]
 ) -> dict[str, Callable[[], Rows]]:
     """The parts by name, in their order."""
-    found: dict[str, Callable[[], Rows]] = {"parity": lambda: parity(device)}
-    for shape, encoder in encoders.items():
-        found[f"latency, {shape}"] = lambda shape=shape, encoder=encoder: latency(args, device, encoder)  # type: ignore[misc]
-    for shape, encoder in encoders.items():
-        found[f"training, {shape}"] = lambda encoder=encoder: training(args, device, encoder)  # type: ignore[misc]
-    found["DDP"] = lambda: ddp(device)
-    for name in _TUNED:
-        found[f"tune, {name}"] = lambda name=name: tuned(device, args.encoder, name, max(args.items))  # type: ignore[misc]
-    return found
+    found: dict[str, Callable[[], Rows]] = {"parity": partial(parity, device)}
+    for measure in (latency, training):
+        for shape, encoder in encoders.items():
+            found[f"{measure.__name__}, {shape}"] = partial(measure, args, device, encoder)
+    found["DDP"] = partial(ddp, device)
+    tunings = {
+        f"tune, {name}": partial(tuned, device, args.encoder, name, max(args.items)) for name in _TUNED
+    }
+    return found | tunings
 
 
 def parity(device: torch.device) -> Rows:
@@ -211,15 +206,11 @@ def ddp(device: torch.device) -> Rows:
     with tempfile.TemporaryDirectory() as folder:
         for processes in (1, count):
             out = Path(folder) / str(processes)
+            trainer = {"devices": processes, "strategy": "ddp" if processes > 1 else "auto"}
+            trainer |= {"accelerator": "gpu" if device.type == "cuda" else "cpu", "default_root_dir": out}
             command = [sys.executable, "-m", "crossjem_pl", "validate", "-c", "quickstart"]
-            command += ["--trainer.accelerator", "gpu" if device.type == "cuda" else "cpu"]
-            command += ["--trainer.devices", str(processes), "--trainer.default_root_dir", str(out)]
-            command += [
-                "--trainer.strategy",
-                "ddp" if processes > 1 else "auto",
-                "--data.val.init_args.lists",
-                "33",
-            ]
+            command += [f"--trainer.{key}={value}" for key, value in trainer.items()]
+            command += ["--data.val.init_args.lists=33"]
             start = time.monotonic()
             done = subprocess.run(command, capture_output=True, text=True, timeout=180)
             if done.returncode:
@@ -319,6 +310,8 @@ def _options() -> argparse.ArgumentParser:
     )
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

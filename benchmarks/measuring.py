@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from crossjem_pl.inference.timing import milliseconds
 
-_STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _LONGEST = 2.0
 """Seconds that one product may take; larger sizes are left out (emulated bfloat16 is slow)."""
@@ -83,13 +82,14 @@ class MemoryMeter:
         return max(resident("VmHWM") - self.start, 0.0)
 
 
-def resident(field: str) -> float:
-    """MiB of a field of /proc/self/status: VmRSS, resident now; VmHWM, at most so far.
+def resident(field: str, process: int | str = "self") -> float:
+    """MiB of a field of /proc/<process>/status: VmRSS, resident now; VmHWM, at most so far; 0 of one that has ended.
 
     Raises:
-        OSError: if the system has no such file.
+        OSError: if there is no such file: the process is gone, or the system is no Linux.
     """
-    if not _STATUS.exists():
-        raise OSError(f"peak memory is read from {_STATUS}, which this system does not have")
-    lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
+    path = Path(f"/proc/{process}/status")
+    if not path.exists():
+        raise OSError(f"memory is read from {path}, which is not there")
+    lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0) / 1024

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
+import multiprocessing
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +19,7 @@ from crossjem_pl.rankers.encoders import PACKAGED
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 
-_ROOT = Path(__file__).parents[1]
+T = TypeVar("T")
 
 
 def parser(
@@ -46,17 +47,19 @@ def parser(
     return options
 
 
-def run(
-    options: argparse.ArgumentParser,
-    argv: Sequence[str] | None,
-    work: Callable[[argparse.Namespace], None],
+def program(
+    make_options: Callable[[], argparse.ArgumentParser],
+    work: Callable[[argparse.Namespace], int | None],
+    argv: Sequence[str] | None = None,
 ) -> int:
     """Parses the command line into `work`'s argument; `args.command` is the whole line.
 
     Returns:
-        The exit status: 0, or 2 after a mistake in the input or a failed step, which is printed in one line.
+        The exit status: what `work` returns, 0 for None, or 2 after a mistake in the input or a failed step, which is
+        printed in one line.
     """
     given = sys.argv[1:] if argv is None else list(argv)
+    options = make_options()
     args = options.parse_args(given)
     args.command = shlex.join([*options.prog.split(), *given])
     quiet_libraries()
@@ -64,11 +67,10 @@ def run(
         if args.threads is not None:
             at_least_one(args, "threads")
             torch.set_num_threads(args.threads)
-        work(args)
+        return work(args) or 0
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 def torch_device(name: str | None) -> torch.device:
@@ -89,9 +91,7 @@ def defaults(args: argparse.Namespace, full: Mapping[str, Any], smoke: Mapping[s
 
 
 def at_least_one(args: argparse.Namespace, *names: str) -> None:
-    """Raises:
-    ValueError: naming the option, for a number below 1 in one of these arguments.
-    """
+    """Refuses, by a ValueError that names the option, numbers below 1 in these arguments."""
     for name in names:
         value = getattr(args, name)
         numbers = value if isinstance(value, list) else [value]
@@ -99,17 +99,18 @@ def at_least_one(args: argparse.Namespace, *names: str) -> None:
             raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
 
 
-def fresh(module: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs `python -m <module> --measure <spec as JSON>` and reads the JSON object on its last line.
-
-    In a process of its own nothing is warm and the peak memory is its own.
+def fresh(work: Callable[[Mapping[str, Any]], T], spec: Mapping[str, Any]) -> T:
+    """`work(spec)` in a process of its own, where nothing is warm and the peak memory is its own.
 
     Raises:
-        RuntimeError: if it fails, with the end of what it printed.
+        RuntimeError: if the process dies; and what `work` raises.
     """
-    command = [sys.executable, "-m", module, "--measure", json.dumps(spec, default=str)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{module} failed on {dict(spec)}:\n{done.stderr[-2000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    spawn, module = multiprocessing.get_context("spawn"), work.__module__
+    if module == "__main__":  # a new process has another one
+        module = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=quiet_libraries) as pool:
+        return pool.submit(_call, module, work.__name__, spec).result()
+
+
+def _call(module: str, name: str, spec: Mapping[str, Any]) -> Any:
+    return getattr(importlib.import_module(module), name)(spec)

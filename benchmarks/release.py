@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import REMAINDER, Namespace
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.pages import table
-from benchmarks.program import parser, run
+from benchmarks.program import parser, program
 from crossjem_pl.cli import main as crossjem
 from crossjem_pl.evaluation import compare_runs
 from crossjem_pl.inference import Reranker
@@ -30,8 +31,8 @@ _METRIC = "RR@10"
 _NOT_BETTER = 3
 
 
-def release(args: Namespace) -> bool:
-    """Trains, compares and writes; whether the model is better than the default.
+def release(args: Namespace) -> int:
+    """Trains, compares and writes. Returns 0 if the model is better than the default, else 3.
 
     Raises:
         ValueError: if a set to check on was trained on, or a step failed.
@@ -67,7 +68,7 @@ def release(args: Namespace) -> bool:
         with (folder / "README.md").open("a", encoding="utf-8") as card:
             card.write(f"\n## Against the sentence encoder that it starts from\n\n{page}")
         print(f"Wrote {folder}")
-    return better
+    return 0 if better else _NOT_BETTER
 
 
 def _compared(lists: Path, out: Path) -> dict[str, Any]:
@@ -87,8 +88,7 @@ def _step(command: Sequence[str]) -> None:
         raise ValueError(f"crossjem {command[0]} failed, see above")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program. Returns the exit status."""
+def _options() -> ArgumentParser:
     options = parser("benchmarks.release", __doc__, "runs/release", encoder=None)
     options.add_argument("--data", nargs="*", default=[], help="labelled lists to train on, files or folders")
     options.add_argument("--check", nargs="+", required=True, help="labelled lists to compare on")
@@ -98,9 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--license", help="of the weights, for the card")
     options.add_argument("--repository", help="for the card's examples")
     options.add_argument("--options", nargs=REMAINDER, default=[], help="last: more options of crossjem fit")
-    results: list[bool] = []
-    status = run(options, argv, lambda args: results.append(release(args)))
-    return status or (0 if results[0] else _NOT_BETTER)
+    return options
+
+
+main = partial(program, _options, release)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,15 @@ from __future__ import annotations
 import argparse
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import parser
-from benchmarks.program import run as run_program
+from benchmarks.program import at_least_one, parser, program
 
 OPTIONS: dict[str, tuple[float, str]] = {
     "pairs_per_second": (17_200.0, "of a device"),
@@ -37,6 +37,8 @@ OPTIONS: dict[str, tuple[float, str]] = {
     "megabytes_per_second": (125.0, "that the storage reads and writes for all devices"),
     "bytes_per_pair": (46.0, "read and written"),
 }
+
+_MAY_BE_0 = ("scatter", "slow_share", "minutes_to_return", "driver_ms", "bytes_per_pair")
 
 
 class Outcome(NamedTuple):
@@ -84,17 +86,14 @@ def simulate(settings: Mapping[str, float], parts: int, part_pairs: int, devices
     return Outcome(end, redone)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
-    return run_program(_options(), argv, run)
-
-
 def run(args: argparse.Namespace) -> None:
     """Simulates, prints and writes the figures."""
     settings = {name: getattr(args, name) for name in OPTIONS}
-    wrong = [name for name, value in settings.items() if value < 0 or (value == 0 and "_per_" in name)]
-    if wrong or min(args.devices) < 1 or args.lists < 1:
-        raise ValueError(f"expected numbers above 0: {', '.join(wrong) or 'devices and lists'}")
+    at_least_one(args, "devices", "lists", "items", "lists_per_part", "seeds")
+    for name, value in settings.items():
+        if not (value > 0 or (value == 0 and name in _MAY_BE_0)):
+            least = "of at least" if name in _MAY_BE_0 else "above"
+            raise ValueError(f"--{name.replace('_', '-')}: expected a number {least} 0, got {value:g}")
     lists = min(args.lists, 100_000) if args.smoke else args.lists
     parts, pairs = -(-lists // args.lists_per_part), args.lists_per_part * args.items
     found: dict[str, Any] = {
@@ -143,6 +142,8 @@ def _options() -> argparse.ArgumentParser:
         )
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

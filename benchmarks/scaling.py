@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from benchmarks.charts import chart, logarithmic
 from benchmarks.contenders import WARMUP, OwnRanker, build_ranker, measured_lists, time_in_turn
 from benchmarks.latency.__main__ import rows_of
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import PRECISIONS, defaults, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import PRECISIONS, defaults, parser, program, torch_device
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
 from crossjem_pl.progress import track
@@ -37,11 +37,6 @@ _EVERYTHING = 1_000_000
 """More items and union tokens than a list has."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
-    return run_program(_options(), argv, run)
-
-
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
     full = {"items": [10, 30, 100, 300, 700, 1400], "pools": [25, 50, 100, 200, 400, 1600], "rounds": 10}
@@ -52,7 +47,6 @@ def run(args: argparse.Namespace) -> None:
     device = torch_device(args.device)
     found: dict[str, Any] = {"provenance": provenance(device, args.command), "encoder": args.encoder}
     found |= {"precision": args.precision, "rounds": args.rounds, "union_items": args.union_items}
-    contenders = [_contender(name, args.encoder, device, args.precision) for name in SYSTEMS]
     lists = {
         "by_items": [measured_lists(items, args.rounds) for items in sorted(set(args.items))],
         "by_union": [
@@ -60,6 +54,7 @@ def run(args: argparse.Namespace) -> None:
             for pool in sorted(set(args.pools))
         ],
     }
+    contenders = [_contender(name, args.encoder, device, args.precision) for name in SYSTEMS]
     for key, groups in lists.items():
         found[key] = [row for group in track(groups, key) for row in measure(contenders, group)]
     found["exponents"] = {key: exponents(found[key], size) for key, size in SIZES.items()}
@@ -185,6 +180,8 @@ def _options() -> argparse.ArgumentParser:
     out.add_argument("--rounds", type=int, help="counted lists a size (default 10)")
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

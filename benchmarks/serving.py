@@ -33,16 +33,17 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.charts import chart, curves, logarithmic
+from benchmarks.charts import chart, logarithmic
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker
+from benchmarks.measuring import resident
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import defaults, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import defaults, parser, program, torch_device
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.rankers.encoders import resolve
 from crossjem_pl.rankers.folder import save_ranker
@@ -57,8 +58,7 @@ _RAMP = 1.0
 _SHARES = (0.5, 0.8)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
+def _options() -> argparse.ArgumentParser:
     options = parser("benchmarks.serving", __doc__, "runs/serving")
     options.add_argument("--clients", type=int, nargs="+", help="of the closed loop")
     options.add_argument("--items", type=int, nargs="+", help="of a request")
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--overload", type=float, default=0, metavar="SECONDS", help="at 3 times the capacity"
     )
     options.add_argument("--cross-encoder", type=int, metavar="PORT", help=argparse.SUPPRESS)
-    return run_program(options, argv, run)
+    return options
 
 
 def run(args: argparse.Namespace) -> None:
@@ -197,6 +197,7 @@ class Connections:
     async def ask(self, request: tuple[str, list[str]], due: float) -> None:
         """Sends a request and counts the answer; `due` is when it should have been sent."""
         status: int | str
+        writer = None
         body = json.dumps({"query": request[0], self._server.field: request[1]})
         try:
             while self._idle and self._idle[-1][0].at_eof():  # the server has closed it: it was idle for long
@@ -212,12 +213,14 @@ class Connections:
             length = re.search(rb"content-length: (\d+)", answer, re.I)
             assert length is not None
             await reader.readexactly(int(length[1]))
-            if b"connection: close" in answer.lower():
-                writer.close()
-            else:
+            if b"connection: close" not in answer.lower():
                 self._idle.append((reader, writer))
+                writer = None
         except (OSError, EOFError) as error:
             status = type(error).__name__
+        finally:  # an error, or the end of the measurement before the answer came
+            if writer is not None:
+                writer.close()
         now = time.perf_counter()
         if now < self.start:  # of the first second
             return
@@ -303,7 +306,9 @@ class Server:
         threads = [] if args.threads is None else ["--threads", str(args.threads)]
         self._command = [sys.executable, "-m"]
         if name == INFINITY:
-            save_cross_encoder(args.encoder, folder / "cross-encoder")
+            from sentence_transformers import CrossEncoder
+
+            CrossEncoder(resolve(args.encoder), num_labels=1).save_pretrained(str(folder / "cross-encoder"))
             self._command = [args.infinity, "v2", "--model-id", str(folder / "cross-encoder"), "--port", port]
             self._command += ["--device", "cpu", "--engine", "torch"]
         elif name == SENTENCE_TRANSFORMERS:
@@ -371,25 +376,18 @@ class Server:
         """MiB of the process and its descendants."""
         processes, total = [self._process.pid], 0.0
         for process in processes:
-            with contextlib.suppress(OSError, StopIteration):
-                lines = Path(f"/proc/{process}/status").read_text().splitlines()
-                total += int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+            with contextlib.suppress(OSError):
+                total += resident("VmRSS", process)
                 children = Path(f"/proc/{process}/task/{process}/children").read_text()
                 processes += map(int, children.split())
         return total
 
     def _read(self, path: str) -> str | None:
         try:
-            return str(urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}").read(), "utf-8")
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return str(answer.read(), "utf-8")
         except OSError:
             return None
-
-
-def save_cross_encoder(encoder: str, folder: Path) -> None:
-    """The CrossEncoder that is compared, as a model folder."""
-    from sentence_transformers import CrossEncoder
-
-    CrossEncoder(resolve(encoder), num_labels=1).save_pretrained(str(folder))
 
 
 def cross_encoder_app(encoder: str) -> Any:
@@ -454,15 +452,15 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     with chart(path, "Requests a second by clients (closed loop)", len(sizes), width=4.2) as panels:
         for axes, items in zip(panels, sizes, strict=True):
             shown = [row for row in rows if row["items"] == items and "clients" in row]
-            curves(axes, shown, "clients", "per_second")
-            logarithmic(
-                axes,
-                sorted({row["clients"] for row in shown}),
-                f"clients, {items} items",
-                "requests a second",
-            )
+            for name in dict.fromkeys(row["name"] for row in shown):
+                points = [(row["clients"], row["per_second"]) for row in shown if row["name"] == name]
+                axes.plot(*zip(*points, strict=True), marker="o", ms=3, label=name)
+            clients = sorted({row["clients"] for row in shown})
+            logarithmic(axes, clients, f"clients, {items} items", "requests a second")
             axes.legend(fontsize=7)
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from crossjem_pl.evaluation.significance import bootstrap_interval, holm, randomisation_test
@@ -15,17 +14,21 @@ Frames = Mapping[str, Sequence[pd.DataFrame]]
 
 
 def mean_cells(frames: Sequence[pd.DataFrame]) -> dict[str, dict[str, Any]]:
-    """Column -> `mean` over queries and seeds, `low` and `high` of its 95% bootstrap interval over queries, `seeds`."""
-    values = np.mean([frame.to_numpy(dtype=np.float64) for frame in frames], axis=0)
+    """Column -> `mean` over queries and seeds, `low` and `high` of its 95% bootstrap interval over queries, `seeds`.
+
+    Raises:
+        ValueError: for frames of different queries; so in `differences`.
+    """
+    values = _mean(frames, frames[0].index)
     low, high = bootstrap_interval(values)
     return {
         str(name): {
-            "mean": float(values[:, i].mean()),
+            "mean": float(values[name].mean()),
             "low": float(low[i]),
             "high": float(high[i]),
-            "seeds": [float(frame.iloc[:, i].mean()) for frame in frames],
+            "seeds": [float(frame[name].mean()) for frame in frames],
         }
-        for i, name in enumerate(frames[0].columns)
+        for i, name in enumerate(values.columns)
     }
 
 
@@ -36,17 +39,22 @@ def differences(frames: Frames, baseline: str, metric: str) -> dict[str, dict[st
         System -> `mean`, `low`, `high` (95% bootstrap interval) and `p` of the paired randomisation test,
         Holm-corrected over the systems.
     """
-    values = {
-        name: np.mean([frame[metric].to_numpy() for frame in own], axis=0) for name, own in frames.items()
-    }
-    others = [name for name in values if name != baseline]
-    if not others or baseline not in values:
+    others = [name for name in frames if name != baseline]
+    if not others or baseline not in frames:
         return {}
-    columns = np.stack([values[name] - values[baseline] for name in others], axis=1)
+    queries = frames[baseline][0].index
+    values = pd.DataFrame({name: _mean(own, queries)[metric] for name, own in frames.items()})
+    columns = values[others].sub(values[baseline], axis=0)
     low, high = bootstrap_interval(columns)
-    p = holm(randomisation_test(columns))
-    means = columns.mean(axis=0)
-    return {
-        name: {"mean": float(means[i]), "low": float(low[i]), "high": float(high[i]), "p": float(p[i])}
-        for i, name in enumerate(others)
-    }
+    figures = {"mean": columns.mean(), "low": low, "high": high, "p": holm(randomisation_test(columns))}
+    found: dict[str, dict[str, float]] = pd.DataFrame(figures, index=others).to_dict(orient="index")  # type: ignore[assignment]
+    return found
+
+
+def _mean(frames: Sequence[pd.DataFrame], queries: pd.Index) -> pd.DataFrame:
+    """The mean of frames that all have these queries."""
+    if not all(frame.index.equals(queries) for frame in frames):
+        raise ValueError(
+            "there are runs over different queries: take another --runs where the data has changed"
+        )
+    return sum(frames[1:], frames[0]) / len(frames)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from benchmarks.contenders import SENTENCE_TRANSFORMERS, build_ranker, overlays
 from benchmarks.measuring import MemoryMeter
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import PRECISIONS, defaults, fresh, parser, program, torch_device
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference.timing import milliseconds
 from crossjem_pl.lists import RankingList
@@ -41,16 +40,8 @@ WARMUP = 1
 _SETTING = ("items", "batch_size", "precision")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
-    return run_program(_options(), argv, run)
-
-
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
-    if args.measure is not None:
-        print(json.dumps(measure_steps(json.loads(args.measure))))
-        return
     device = torch_device(args.device)
     systems = [name for name in SYSTEMS if not (args.smoke and name == "crossjem-best")]
     full = {"items": [10, 30, 100], "batch_sizes": [1, 8], "steps": 10, "systems": systems}
@@ -64,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     common["steps"] = args.steps
     for precision, batch_size, items, name in track(settings, description="training steps"):
         row = {"name": name, "items": items, "batch_size": batch_size, "precision": precision}
-        rows.append(row | fresh("benchmarks.training", row | common))
+        rows.append(row | fresh(measure_steps, row | common))
     found = {"provenance": about, "encoder": args.encoder, "steps": args.steps}
     found["rows"] = with_ratios(rows, [name for name in BASELINES if name in args.systems])
     write(found, page(found), args.out, "training")
@@ -190,9 +181,10 @@ def _options() -> argparse.ArgumentParser:
     out.add_argument("--items", type=int, nargs="+", help="items a list (default 10 30 100)")
     out.add_argument("--batch-sizes", type=int, nargs="+", help="lists a step (default 1 8)")
     out.add_argument("--steps", type=int, help="counted steps (default 10)")
-    out.add_argument("--measure", help=argparse.SUPPRESS)
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -17,9 +17,9 @@ Writes latency.json and latency.md.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,7 @@ from benchmarks.contenders import (
 from benchmarks.latency.stages import STAGES, has_stages, stage_milliseconds
 from benchmarks.measuring import MemoryMeter, matrix_peak
 from benchmarks.pages import provenance, table, write
-from benchmarks.program import PRECISIONS, defaults, fresh, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import PRECISIONS, defaults, fresh, parser, program, torch_device
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.export.runtimes import BACKENDS
@@ -61,16 +60,8 @@ _COUNTED = 3
 """Lists of a size whose operations are counted."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
-    return run_program(_options(), argv, run)
-
-
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
-    if args.measure is not None:
-        print(json.dumps(peak_memory(json.loads(args.measure))))
-        return
     device = torch_device(args.device)
     full = {
         "items": [10, 30, 100, 300, 700, 1400],
@@ -105,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
             found["throughput"] += throughputs(args, contenders, items)
     spec = {**vars(args), "threads": torch.get_num_threads(), "device": device.type}
     for name in [*args.rankers, *args.peers] if args.memory_items else []:
-        found["peak_memory_mib"][name] = fresh("benchmarks.latency", {**spec, "name": name})["mib"]
+        found["peak_memory_mib"][name] = fresh(peak_memory, {**spec, "name": name})
     write(found, page(found), args.out, "latency")
 
 
@@ -132,7 +123,7 @@ def contenders_of(args: argparse.Namespace, stores: Path | None = None) -> list[
         for name in args.rankers:
             add(name + suffix, precision, name)
             model: Any = out[-1].reranker.ranker  # type: ignore[attr-defined]
-            if stores is not None and _reads_ids(name):
+            if stores is not None and (name.startswith("crossjem") or name in (MONOBERT, "ahead")):
                 add(f"{name} by id{suffix}", precision, name, stores / f"{name}{suffix}")
             if stores is not None and precision == "float32" and model.can_be_exported():
                 for runtime in args.exported:
@@ -189,7 +180,7 @@ def rows_of(
     return rows
 
 
-def peak_memory(spec: Mapping[str, Any]) -> dict[str, float]:
+def peak_memory(spec: Mapping[str, Any]) -> float:
     """MiB that ranking a list needs beyond the loaded model, in this process, which should be a fresh one.
 
     Args:
@@ -201,12 +192,7 @@ def peak_memory(spec: Mapping[str, Any]) -> dict[str, float]:
     contender = contenders_of(argparse.Namespace(**{**spec, **only, "precision": spec["precision"][:1]}))[0]
     meter = MemoryMeter(torch_device(spec["device"]))
     taking_part.time_in_turn([contender], [[one] for one in measured_lists(spec["memory_items"], 1, 1)], 1)
-    return {"mib": meter.growth()}
-
-
-def _reads_ids(name: str) -> bool:
-    """Whether a ranker is measured once more with the token ids of its items in a store."""
-    return name.startswith("crossjem") or name in (MONOBERT, "ahead")
+    return meter.growth()
 
 
 def store_of(args: argparse.Namespace, folder: Path, ranker: Any) -> TokenStore:
@@ -226,9 +212,12 @@ def latencies(args: argparse.Namespace, contenders: Sequence[Contender], found: 
     names = [contender.name for contender in contenders]
     found["baselines"] = [name for name in (MONOBERT, SENTENCE_TRANSFORMERS) if name in names]
     found["milliseconds"], found["latency"], found["stopped"] = {}, [], {}
-    parts = [(str(items), measured_lists(items, args.rounds)) for items in sorted(args.items)]
+    parts = [(str(items), measured_lists(items, args.rounds)) for items in args.items]
     if args.real is not None:
-        parts.insert(0, (f"{_REAL} real", real_lists(args.real, _REAL, args.rounds)))
+        parts.append((f"{_REAL} real", real_lists(args.real, _REAL, args.rounds)))
+    parts.sort(
+        key=lambda part: len(part[1][0])
+    )  # what is too slow for one size is not measured at larger ones
     for kind, lists in track(parts, description="one query at a time"):
         running = [contender for contender in contenders if contender.name not in found["stopped"]]
         if not running:
@@ -361,9 +350,10 @@ def _options() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"ranking lists whose queries get {_REAL} of their items each, too",
     )
-    add("--measure", help=argparse.SUPPRESS)
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

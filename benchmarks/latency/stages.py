@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -92,21 +93,19 @@ def _clocks(ranker: Any) -> Iterator[dict[str, list[tuple[float, float]]]]:
     spans: dict[str, list[tuple[float, float]]] = {}
     with ExitStack() as stack:
         for owner, method, part in parts:
-            _around(stack, owner, method, spans.setdefault(part, []))
+            timed = _timed(getattr(owner, method), spans.setdefault(part, []))
+            stack.enter_context(patch.object(owner, method, timed))
         yield spans
 
 
-def _around(stack: ExitStack, owner: Any, method: str, times: list[tuple[float, float]]) -> None:
-    original = getattr(owner, method)
-
+def _timed(call: Callable[..., Any], times: list[tuple[float, float]]) -> Callable[..., Any]:
     def timed(*args: Any, **keywords: Any) -> Any:
         start = _now()
-        result = original(*args, **keywords)
+        result = call(*args, **keywords)
         times.append((start, _now()))
         return result
 
-    setattr(owner, method, timed)
-    stack.callback(delattr, owner, method)
+    return timed
 
 
 def _now() -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,7 @@ from torch import Tensor
 from benchmarks.charts import chart, logarithmic
 from benchmarks.limits.extended import Corpus, cut, extend, measurable
 from benchmarks.pages import difference, interval, provenance, table, write
-from benchmarks.program import PRECISIONS, defaults, parser, torch_device
-from benchmarks.program import run as run_program
+from benchmarks.program import PRECISIONS, defaults, parser, program, torch_device
 from benchmarks.statistics import differences, mean_cells
 from crossjem_pl.data.formats import read_lists
 from crossjem_pl.evaluation.metrics import evaluate_run
@@ -41,17 +41,14 @@ _WARMUP = 2
 """Lists that come first, once more than the others, and are not counted."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input."""
-    return run_program(_options(), argv, run)
-
-
 def run(args: argparse.Namespace) -> None:
     """Measures, prints and writes everything that `args` asks for."""
     defaults(args, {"items": [10, 30, 100, 300, 700], "queries": 150}, {"items": [10, 30], "queries": 5})
     args.items = sorted(set(args.items))
     if args.items[0] < 2:
         raise ValueError(f"--items: a list needs at least 2 candidates, got {args.items[0]}")
+    if len(dict(args.model)) < len(args.model):
+        raise ValueError("--model: two models have one name")
     device = torch_device(args.device)
     lists = list(read_lists(args.lists, score_column=None))
     if bare := next((one.query_id for one in lists if one.labels is None), None):
@@ -118,12 +115,11 @@ def measure(rerankers: Mapping[str, Reranker], lists: Sequence[RankingList]) -> 
 
 def per_query(lists: Sequence[RankingList], scores: Sequence[Tensor]) -> pd.DataFrame:
     """`METRICS` of every list: index query id, one float64 column each; a list without relevant items has 0."""
-    run, qrels = {}, {}
-    for ranking_list, of_list in zip(lists, scores, strict=True):
-        assert ranking_list.labels is not None
-        run[ranking_list.query_id] = dict(zip(ranking_list.item_ids, of_list.tolist(), strict=True))
-        labels = zip(ranking_list.item_ids, map(int, ranking_list.labels), strict=True)
-        qrels[ranking_list.query_id] = dict(labels)
+    run = {
+        one.query_id: dict(zip(one.item_ids, of_list.tolist(), strict=True))
+        for one, of_list in zip(lists, scores, strict=True)
+    }
+    qrels = {one.query_id: dict(zip(one.item_ids, one.labels or (), strict=True)) for one in lists}
     return evaluate_run(run, qrels, list(METRICS)).per_query.loc[list(run)]
 
 
@@ -226,6 +222,8 @@ def _options() -> argparse.ArgumentParser:
     out.add_argument("--seed", type=int, default=0, help="of the sample and of BM25's ties (default 0)")
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -13,7 +13,7 @@ import argparse
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ import torch
 from benchmarks.charts import chart
 from benchmarks.contenders import OwnRanker, measured_lists, time_in_turn
 from benchmarks.pages import difference, interval, provenance, table, write
-from benchmarks.program import parser
-from benchmarks.program import run as run_program
+from benchmarks.program import parser, program
 from benchmarks.statistics import differences, mean_cells
 from benchmarks.tables.pace import seconds_per_step
 from benchmarks.tables.runs import DEFAULT_ENCODER, Runner, add_run_options
@@ -50,11 +49,6 @@ Found = dict[str, Cells]
 """Row -> column -> cell: `mean`, and where there are any `low`, `high`, `seeds`."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after a mistake in the input or a failed training."""
-    return run_program(_options(), argv, run)
-
-
 def run(args: argparse.Namespace) -> None:
     """Trains what is missing, prints and writes the table."""
     title, parts = read_table(args.table)
@@ -67,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
             "A smoke run on a few simulated lists: it shows that every step runs and says nothing of quality.",
             "",
         ]
-    for part in (parts[number - 1] for number in args.parts or range(1, len(parts) + 1)):
+    for part in _wanted(args, parts):
         runner = Runner(args.dataset or part.dataset, args)
         rows = tuple(row for row in part.rows if args.only is None or row.name in args.only)
         if part.kind != "settings":
@@ -92,6 +86,22 @@ def run(args: argparse.Namespace) -> None:
     write(found, page, out, name)
     if study:
         plot_pareto(found, out / f"{name}.png")
+
+
+def _wanted(args: argparse.Namespace, parts: Sequence[Part]) -> list[Part]:
+    """The parts of the table that are asked for.
+
+    Raises:
+        ValueError: if there is no such part, or no such row in any of them.
+    """
+    numbers = args.parts or range(1, len(parts) + 1)
+    if not all(1 <= number <= len(parts) for number in numbers):
+        raise ValueError(f"--parts: table {args.table} has the parts 1 to {len(parts)}, got {numbers}")
+    chosen = [parts[number - 1] for number in numbers]
+    rows = dict.fromkeys(row.name for part in chosen for row in part.rows)
+    if unknown := [name for name in (*(args.only or ()), *(args.several or ())) if name not in rows]:
+        raise ValueError(f"there is no row {unknown[0]!r}; there are {', '.join(map(repr, rows))}")
+    return chosen
 
 
 @dataclasses.dataclass
@@ -153,28 +163,26 @@ class Work:
         if row.name not in self.steps or not row.learns:
             return row
         steps = self.steps[row.name]
-        plan = {
-            "max_epochs": -1,
-            "max_steps": steps,
-            "check_val_every_n_epoch": "null",
-            "val_check_interval": steps,
-        }
+        plan = {"max_epochs": -1, "max_steps": steps, "check_val_every_n_epoch": "null"}
+        plan |= {"val_check_interval": steps}
         options = {**row.options, **{f"trainer.{key}": value for key, value in plan.items()}}
         return dataclasses.replace(row, options=options)
 
     def settings(self, row: System) -> dict[str, Any]:
-        """What the papers state of a row's training, as it is configured here: see `_settings_lines`."""
+        """What the papers state of a row's training, as it is configured here; without what it does not have."""
         config = self.runner.config(row)
         given = config.model.ranker.get("init_args", {})
-        return {
+        found = {
             "N": config.data.n_items,
             "L_u": given.get("max_union_tokens"),
-            "items_per_pass": given.get("max_items_per_pass"),
             "encoder": given.get("encoder"),
-            "targets": config.model.targets if row.learns else None,
-            "loss": config.model.loss.class_path.rsplit(".", 1)[1] if row.learns else None,
-            "lr": config.model.lr if row.learns else None,
         }
+        if row.learns:
+            found |= {"targets": config.model.targets, "learning rate": config.model.lr}
+            found["loss"] = config.model.loss.class_path.rsplit(".", 1)[1]
+        elif row.published or not row.trained:
+            found["targets"] = "as published" if row.published else "none"
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def accuracy_part(work: Work) -> tuple[list[str], Found]:
@@ -269,22 +277,9 @@ KINDS: Mapping[str, Callable[[Work], tuple[list[str], Found]]] = {
 
 def _settings_lines(work: Work) -> list[str]:
     """How every row is trained, as the configuration has it; N: items drawn of a list and step."""
-    rows = []
-    for row in work.kept:
-        state = "as published" if row.published else None if row.trained else "none"
-        rows.append({"name": row.name} | work.settings(row) | ({"targets": state} if state else {}))
-    fields = {
-        "N": "N",
-        "L_u": "L_u",
-        "encoder": "encoder",
-        "targets": "targets",
-        "loss": "loss",
-        "learning rate": "lr",
-    }
-    columns: dict[str, Any] = {"": "{name}"}
-    for heading, key in fields.items():
-        columns[heading] = lambda row, key=key: "" if row[key] is None else str(row[key])
-    return table(rows, columns)
+    rows = [{"name": row.name} | work.settings(row) for row in work.kept]
+    names = ("N", "L_u", "encoder", "targets", "loss", "learning rate")
+    return table(rows, {"": "{name}"} | {name: f"{{{name}}}" for name in names})
 
 
 def _figures(work: Work, found: Found) -> list[str]:
@@ -357,6 +352,8 @@ def _options() -> argparse.ArgumentParser:
     add_run_options(out, "runs/tables")
     return out
 
+
+main = partial(program, _options, run)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -39,9 +39,9 @@ class System:
     """
 
     name: str
-    config: tuple[str, ...] = ()
-    on_scores: tuple[str, ...] = ()
-    on_labels: tuple[str, ...] = ()
+    config: Sequence[str] = ()
+    on_scores: Sequence[str] = ()
+    on_labels: Sequence[str] = ()
     targets: Targets | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, float] = field(default_factory=dict)
@@ -85,8 +85,8 @@ class Part:
     caption: str
     kind: str
     dataset: str
-    columns: tuple[str, ...]
-    rows: tuple[System, ...]
+    columns: Sequence[str]
+    rows: Sequence[System]
     baseline: str | None = None
     budget: Literal["lists", "minutes"] | None = None
     labels_too: bool = False
@@ -114,10 +114,5 @@ def _part(values: Mapping[str, Any], systems: Mapping[str, Any]) -> Part:
     for name, figures in (given if isinstance(given, dict) else dict.fromkeys(given, ())).items():
         paper = {column: value for column, value in zip(columns, figures, strict=False) if value is not None}
         described = {} if values["kind"] == "overlap" else systems[name]
-        rows.append(System(**_tuples({"name": name, "paper": paper, "targets": targets, **described})))
-    return Part(**_tuples({**values, "rows": rows}))
-
-
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with tuples in place of lists."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        rows.append(System(**{"name": name, "paper": paper, "targets": targets, **described}))
+    return Part(**{**values, "rows": rows})

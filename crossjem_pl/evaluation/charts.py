@@ -90,9 +90,11 @@ def draw_groups(title: str, axis: str, results: pd.DataFrame) -> Plot:
 
     def paint(axes: Axes) -> str:
         for i, name in enumerate(systems):
-            shift = 0.5 * ((i + 0.5) / len(systems) - 0.5)
-            drawn: Any = results.xs(name, level=1)
-            _estimates(axes, i, name, np.arange(len(groups)) + shift, drawn.loc[groups])
+            x = np.arange(len(groups)) + 0.5 * ((i + 0.5) / len(systems) - 0.5)
+            drawn: Any = results.xs(name, level=1).loc[groups]
+            spread = [drawn["mean"] - drawn["low"], drawn["high"] - drawn["mean"]]
+            style: Any = {"ls": "", "elinewidth": 1.2, "capsize": 3, "markersize": 7, **_series_style(i)}
+            axes.errorbar(x, drawn["mean"], [s.clip(lower=0) for s in spread], label=wrapped(name), **style)
         axes.set_xticks(range(len(groups)), groups, fontsize=9.5)
         axes.set_xlim(-0.5, len(groups) - 0.5)
         axes.grid(visible=False, axis="x")
@@ -125,8 +127,7 @@ def draw_lines(
         if diagonal:
             axes.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1.2, label="perfect")
         for i, (name, line) in enumerate(lines.items()):
-            style: Any = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-            drawn = line
+            style, drawn = _series_style(i), line
             if smooth and len(line) >= 10:
                 axes.plot(line.index, line, color=style["color"], alpha=0.3, linewidth=0.8)
                 window = 2 * max(2, len(line) // 40) + 1
@@ -141,14 +142,9 @@ def draw_lines(
     return plot(title, 3.2 + 0.22 * (len(lines) + diagonal), paint)
 
 
-def _estimates(axes: Axes, i: int, name: str, x: Any, results: pd.DataFrame) -> None:
-    """Draws the means of system i with their intervals."""
-    spread = [results["mean"] - results["low"], results["high"] - results["mean"]]
-    style: Any = {"color": COLOURS[i % len(COLOURS)], "elinewidth": 1.2, "capsize": 3, "markersize": 7}
-    spread = [side.clip(lower=0) for side in spread]
-    axes.errorbar(
-        x, results["mean"], yerr=spread, fmt=MARKERS[i % len(MARKERS)], label=wrapped(name), **style
-    )
+def _series_style(i: int) -> dict[str, Any]:
+    """Colour and marker of system i."""
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
 def _label(axes: Axes, x: str, y: str) -> None:

@@ -112,12 +112,9 @@ class Pairs:
         limits = torch.as_tensor(threshold, dtype=torch.float64).expand(len(self.scores))[:, None]
         counted, kept = ~limits.isnan(), self.scores.double() >= limits
         positive, negative = self.positive & counted, self.negative & counted
-        right, total = (
-            ((positive & kept).sum(1), (negative & ~kept).sum(1)),
-            (positive.sum(1), negative.sum(1)),
-        )
-        shares = {"positive": Share(right[0], total[0]), "negative": Share(right[1], total[1])}
-        return shares | {"overall": Share(sum(right, torch.tensor(0)), sum(total, torch.tensor(0)))}
+        asked = {"positive": positive, "negative": negative, "overall": positive | negative}
+        right = (positive & kept) | (negative & ~kept)
+        return {kind: Share((of & right).sum(dim=1), of.sum(dim=1)) for kind, of in asked.items()}
 
     def recall_thresholds(self, keep: float = 0.8) -> Tensor:
         """The score of the ceil(keep * P)-th best of each list's P positives: float64 [lists], NaN where P = 0.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from crossjem_pl.data.trec import read_qrels
-from crossjem_pl.evaluation.metrics import evaluate_run, parse_measures
+from crossjem_pl.evaluation.metrics import Qrels, evaluate_run, parse_measures
 from crossjem_pl.evaluation.runs import Run, read_run_folder, with_names
 from crossjem_pl.evaluation.significance import (
     bootstrap_interval,
@@ -22,8 +22,6 @@ from crossjem_pl.evaluation.significance import (
 )
 
 __all__ = ["TIE", "Comparison", "compare_runs"]
-
-Qrels = Mapping[str, Mapping[str, float]]
 
 TIE = 1e-9
 """Differences on a query within it count as none."""
@@ -52,7 +50,7 @@ class Comparison:
             high`; the p-values `p randomisation`, `p t` and `p level` (of the test that the difference is within the
             margin), each also corrected over the systems that are compared with the baseline on this metric
             (`... holm`); queries won, tied and lost (`wins`, `ties`, `losses`).
-        missing: system -> judged queries that it does not hold; they count as 0.
+        missing: system -> judged queries that it (one of its seeds) does not hold; they count as 0.
         unjudged: system -> its queries without judgements; they count nowhere.
     """
 
@@ -159,9 +157,10 @@ def compare_runs(
     groups: dict[str, list[Run]] = {}
     for run in stored:
         groups.setdefault(run.method if group_seeds else run.name, []).append(run)
-    systems = {run.name: run for run in with_names([group[0] for group in groups.values()])}
+    first = [replace(of_seeds[0], name="") if group_seeds else of_seeds[0] for of_seeds in groups.values()]
+    systems = {run.name: run for run in with_names(first)}
     members = dict(zip(systems, groups.values(), strict=True))
-    chosen = _baseline(baseline, systems)
+    chosen = _baseline(baseline, members)
     judged = _judgements(stored) if qrels is None else read_qrels(qrels)
     lowest = _relevant_from(stored) if relevant_from is None else relevant_from
     if not allow_different:
@@ -193,24 +192,24 @@ def compare_runs(
         judged,
         per_query,
         pd.concat(results, names=["metric", "system"]),
-        {name: len(found[0].missing) for name, found in evaluations.items()},
-        {name: len(found[0].unjudged) for name, found in evaluations.items()},
+        {name: len(set().union(*(one.missing for one in found))) for name, found in evaluations.items()},
+        {name: len(set().union(*(one.unjudged for one in found))) for name, found in evaluations.items()},
         {name: [run.summary.get("seed") for run in group] for name, group in members.items()},
     )
 
 
-def _baseline(wanted: str | None, systems: Mapping[str, Run]) -> str:
-    """The system of this name, folder or path; the first one for None."""
-    if wanted is None or wanted in systems:
-        return wanted or next(iter(systems))
+def _baseline(wanted: str | None, members: Mapping[str, Sequence[Run]]) -> str:
+    """The system of this name, or with a run of this folder or path; the first one for None."""
+    if wanted is None or wanted in members:
+        return wanted or next(iter(members))
     found = [
         name
-        for name, run in systems.items()
-        if wanted in (run.path.name, str(run.path)) or Path(wanted).resolve() == run.path.resolve()
+        for name, runs in members.items()
+        if any(wanted == run.path.name or Path(wanted).resolve() == run.path.resolve() for run in runs)
     ]
     if len(found) != 1:
         problem = "names several systems" if found else "is none of the systems"
-        raise ValueError(f"baseline {wanted!r} {problem}: {', '.join(systems)}")
+        raise ValueError(f"baseline {wanted!r} {problem}: {', '.join(members)}")
     return found[0]
 
 

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -195,10 +197,15 @@ def tie_order(item_ids: Sequence[Sequence[str]]) -> Tensor:
 
 
 def ranked_labels(scores: Tensor, labels: Tensor, mask: Tensor, tie_order: Tensor) -> Tensor:
-    """Labels in rank order [lists, items], float, 0 on padding, which comes last."""
-    check_scored(scores, labels, mask)
-    if tie_order.shape != scores.shape:
-        raise ValueError(f"tie_order must be {tuple(scores.shape)}, got {tuple(tie_order.shape)}")
+    """Labels in rank order [lists, items], float, 0 on padding, which comes last; the errors are those of `compute`."""
+    if scores.ndim != 2 or not scores.shape == labels.shape == mask.shape == tie_order.shape:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (scores, labels, mask, tie_order))
+        raise ValueError(f"scores, labels, mask and tie_order must all be [lists, items]; got {shapes}")
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be bool, got {mask.dtype}")
+    bad = (scores.isnan() & mask).any(dim=1)
+    if bad.any():
+        raise ValueError(f"list {int(bad.nonzero()[0])} of the batch has a NaN score")
     by_id = tie_order.masked_fill(~mask, torch.iinfo(torch.long).max).argsort(dim=1)
     filled = scores.float().masked_fill(~mask, -torch.inf).gather(1, by_id)
     order = by_id.gather(1, filled.argsort(dim=1, descending=True, stable=True))
@@ -206,26 +213,13 @@ def ranked_labels(scores: Tensor, labels: Tensor, mask: Tensor, tie_order: Tenso
     return gains.masked_fill(~mask, 0).gather(1, order)
 
 
-def check_scored(scores: Tensor, labels: Tensor, mask: Tensor) -> None:
-    """Refuses tensors that are not all [lists, items], a mask that is not bool, and NaN scores of items."""
-    if scores.ndim != 2 or not scores.shape == labels.shape == mask.shape:
-        raise ValueError(
-            "scores, labels and mask must all be [lists, items]; got "
-            f"{tuple(scores.shape)}, {tuple(labels.shape)}, {tuple(mask.shape)}"
-        )
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be bool, got {mask.dtype}")
-    bad = (scores.isnan() & mask).any(dim=1)
-    if bad.any():
-        raise ValueError(f"list {int(bad.nonzero()[0])} of the batch has a NaN score")
-
-
-def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
+def parse_measures(names: Sequence[str], relevant_from: float = 1) -> dict[str, ir_measures.Measure]:
     """`{name as given: ir-measures object}`.
 
     Raises:
-        ValueError: for no names, a name that ir-measures does not know, bad parameters, a cut-off below 1, or
-            two names of one measure.
+        ValueError: for no names, a name that ir-measures does not know, bad parameters, a cut-off below 1, two names
+            of one measure, or a lowest relevant label (`relevant_from` where a name has no `rel`) that is not above
+            0, the label of what is not judged.
     """
     if isinstance(names, str) or not names:
         raise ValueError(f"expected a sequence of metric names such as ['RR@10'], got {names!r}")
@@ -234,15 +228,20 @@ def parse_measures(names: Sequence[str]) -> dict[str, ir_measures.Measure]:
     measures: dict[str, ir_measures.Measure] = {}
     for name in names:
         try:
-            module, _, short = name.rpartition(":")
-            if module:
+            module, _, short = name.partition(":")
+            if short and re.fullmatch(r"[\w.]+", module):  # no part of "nDCG(gains={1: 3})@10"
                 import_named(module)
+            else:
+                short = name
             measure = ir_measures.parse_measure(short)
             measure.validate_params()
         except (ImportError, ValueError, NameError, AssertionError, SyntaxError, TypeError) as error:
             raise ValueError(f"metric {name!r}: {error or 'not an ir-measures name'}") from error
         if measure.params.get("cutoff", 1) < 1:
             raise ValueError(f"metric {name!r}: the cut-off must be at least 1")
+        lowest = measure.params.get("rel", relevant_from)
+        if not lowest > 0:
+            raise ValueError(f"metric {name!r}: the lowest relevant label must be above 0, got {lowest}")
         if measure in measures.values():
             raise ValueError(f"metric {name!r} is named twice in {list(names)}")
         measures[name] = measure
@@ -292,11 +291,17 @@ class RankingMetrics(Metric):
         mask: Tensor,
         judged: Tensor | None = None,
     ) -> None:
-        """Adds lists; the tensors are those of `compute`."""
+        """Adds lists; the tensors are those of `compute`. A ValueError where the ids are not as many as the lists."""
+        if not len(query_ids) == len(item_ids) == len(scores):
+            raise ValueError(
+                f"{len(query_ids)} query ids, {len(item_ids)} lists of ids, {len(scores)} of scores"
+            )
         tensors, order = (scores, labels, mask), tie_order(item_ids).to(scores.device)
         values = compute(self.names, *tensors, order, judged=judged, relevant_from=self.relevant_from)
-        keys = np.stack([_key(query) for query in query_ids])
-        self.query_keys.append(torch.from_numpy(keys).to(self.device))
+        texts = (query.encode("utf-8", "surrogatepass") for query in query_ids)
+        hashes = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
+        keys = torch.frombuffer(bytearray(hashes), dtype=torch.long).view(-1, 2)
+        self.query_keys.append(keys.to(self.device))
         self.list_values.append(torch.stack([row.float() for row in values.values()], dim=1).to(self.device))
 
     def compute(self) -> dict[str, float]:
@@ -311,19 +316,11 @@ class RankingMetrics(Metric):
 
 
 def _check(names: Sequence[str], relevant_from: float) -> dict[str, ir_measures.Measure]:
-    measures = parse_measures(names)
+    measures = parse_measures(names, relevant_from)
     for name, measure in measures.items():
         if not is_vectorised(measure):
             raise ValueError(f"metric {name!r} is for evaluate_run only; per list: RR, AP, nDCG, P, R")
-    lowest = min(measure.params.get("rel", relevant_from) for measure in measures.values())
-    if lowest <= 0:
-        raise ValueError(f"the lowest relevant label must be above 0, got {lowest}")
     return measures
-
-
-def _key(query_id: str) -> np.ndarray:
-    digest = hashlib.blake2b(query_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return np.frombuffer(digest, dtype=np.int64)
 
 
 def _ranks(ranked: Tensor) -> Tensor:
@@ -416,11 +413,12 @@ def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from:
 
     Raises:
         ValueError: for a bad metric name, no judgements, a relevance that is no finite number or, for
-            ir-measures, not whole, a score that is not finite in float32, or a run and qrels that share no query.
+            ir-measures, not whole or refused by its program, a score that is not finite in float32, a run and qrels
+            that share no query, or a lowest relevant label that is not above 0.
     """
     import pandas as pd
 
-    measures = parse_measures(names)
+    measures = parse_measures(names, relevant_from)
     if not qrels:
         raise ValueError("the qrels hold no query")
     evaluated = [query for query in qrels if run.get(query)]
@@ -434,14 +432,18 @@ def evaluate_run(run: Run, qrels: Qrels, names: Sequence[str], *, relevant_from:
     values = {name: dict.fromkeys(sorted(qrels), 0.0) for name in measures}
     pooled = {}
     vectorised = [name for name, measure in measures.items() if is_vectorised(measure)]
-    for block, rows in _blocks(run, qrels, evaluated, vectorised, relevant_from):
+    for first in range(0, len(evaluated) if vectorised else 0, _BLOCK):
+        block = evaluated[first : first + _BLOCK]
+        order = tie_order([list(run[query]) for query in block])
+        judged, batch = padded([list(qrels[query].values()) for query in block]), _batch(run, qrels, block)
+        rows = compute(vectorised, *batch, order, judged=judged, relevant_from=relevant_from)
         for name, row in rows.items():
             values[name].update(zip(block, row.tolist(), strict=True))
     for name, measure in measures.items():
         if measure.NAME in PAIR_MEASURES:
             from crossjem_pl.evaluation.classification import Pairs, values_of
 
-            pairs = Pairs(*_tensors(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
+            pairs = Pairs(*_batch(run, qrels, evaluated), rel=measure.params.get("rel", relevant_from))
             per_list, pooled[name] = values_of(measure, pairs)
             values[name].update(zip(evaluated, per_list.tolist(), strict=True))
         elif name not in vectorised:
@@ -457,35 +459,35 @@ def rank_items(scores: Mapping[str, float]) -> list[str]:
     return ranked_ids({item: float(np.float32(score)) for item, score in scores.items()})
 
 
-def _blocks(
-    run: Run, qrels: Qrels, queries: Sequence[str], names: Sequence[str], relevant_from: float
-) -> Iterator[tuple[Sequence[str], dict[str, Tensor]]]:
-    """Some queries at a time, and their values of the metrics that `compute` knows."""
-    for first in range(0, len(queries) if names else 0, _BLOCK):
-        block = queries[first : first + _BLOCK]
-        order = tie_order([list(run[query]) for query in block])
-        judged = _padded([list(qrels[query].values()) for query in block])
-        tensors = _tensors(run, qrels, block)
-        yield block, compute(names, *tensors, order, judged=judged, relevant_from=relevant_from)
-
-
 def _with_ir_measures(
     measure: ir_measures.Measure, run: Run, qrels: Qrels, queries: Sequence[str], relevant_from: float
 ) -> dict[str, float]:
-    """Values per query; ir-measures gets the items' ranks for scores, in which nothing ties."""
-    if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params:
+    """Values per query. ir-measures gets the items' ranks for scores, in which nothing ties.
+
+    It gets numbers for ids too: its program for ERR@k takes only what follows the last "-" of a query id, and no
+    letters there.
+    """
+    rel = measure.SUPPORTED_PARAMS.get("rel")
+    if rel is not None and rel.default == 1 and "rel" not in measure.params:  # NumRet counts all without one
         measure = measure(rel=math.ceil(relevant_from))
-    for query in queries:
+    judged: dict[str, dict[str, int]] = {}
+    untied: dict[str, dict[str, float]] = {}
+    for number, query in enumerate(queries):
         for item, label in qrels[query].items():
             if not float(label).is_integer():
                 raise ValueError(
                     f"qrels of query {query!r}, item {item!r}: {label!r} is not a whole number, which {measure} needs"
                 )
-    judged = {query: {item: int(label) for item, label in qrels[query].items()} for query in queries}
-    untied = {
-        query: {item: float(-rank) for rank, item in enumerate(rank_items(run[query]))} for query in queries
-    }
-    return {found.query_id: float(found.value) for found in ir_measures.iter_calc([measure], judged, untied)}
+        ranks = {
+            item: rank for rank, item in enumerate(dict.fromkeys([*rank_items(run[query]), *qrels[query]]))
+        }
+        judged[str(number)] = {str(ranks[item]): int(label) for item, label in qrels[query].items()}
+        untied[str(number)] = {str(rank): -float(rank) for rank in range(len(run[query]))}
+    try:
+        found = list(ir_measures.iter_calc([measure], judged, untied))
+    except subprocess.CalledProcessError as error:
+        raise ValueError(f"ir-measures' program for {measure} refuses the judgements: {error}") from error
+    return {queries[int(one.query_id)]: float(one.value) for one in found}
 
 
 def _check_finite(query: str, scores: Mapping[str, float], labels: Mapping[str, float]) -> None:
@@ -499,15 +501,22 @@ def _check_finite(query: str, scores: Mapping[str, float], labels: Mapping[str, 
             )
 
 
-def _tensors(run: Run, qrels: Qrels, queries: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores and labels float64 [queries, items], and the mask; what is not judged has label 0."""
-    scores = _padded([list(run[query].values()) for query in queries])
-    labels = _padded([[qrels[query].get(item, 0) for item in run[query]] for query in queries])
-    return scores, labels, _padded([[1] * len(run[query]) for query in queries]) > 0
+def _batch(run: Run, qrels: Qrels, queries: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, labels and mask; what is not judged has label 0."""
+    labels = [[qrels[query].get(item, 0) for item in run[query]] for query in queries]
+    return padded_pairs([list(run[query].values()) for query in queries], labels)
 
 
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    return pad_sequence([torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
+def padded(rows: Sequence[Sequence[float] | Tensor]) -> Tensor:
+    """The rows as float64 [rows, longest], 0 on padding."""
+    return pad_sequence([torch.as_tensor(row, dtype=torch.float64) for row in rows], batch_first=True)
+
+
+def padded_pairs(
+    scores: Sequence[Sequence[float] | Tensor], labels: Sequence[Sequence[float]]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores and labels of lists, float64 [lists, items], and the mask, bool [lists, items]."""
+    return padded(scores), padded(labels), padded([[1.0] * len(row) for row in labels]) > 0
 
 
 def _defined(values: Mapping[Any, float]) -> dict[str, float | None]:

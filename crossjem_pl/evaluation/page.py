@@ -30,12 +30,14 @@ def render(report: Any, ending: str, folder: str | None = None) -> str:
 
 def p_value(p: float) -> str:
     """.0312 for 0.03124."""
-    return "<.0001" if p < 0.0001 else "1.0" if p > 0.99995 else f"{p:.4f}"[1:]
+    return "<.0001" if p < 0.0001 else "1.0" if p >= 0.99995 else f"{p:.4f}"[1:]
 
 
 def parameters(count: float | None) -> str:
-    """22.7M for 22,713,216."""
-    return "–" if count is None else f"{count / 1e6:.3g}M"
+    """22.7M for 22,713,216, 7B for 7,000,000,000."""
+    if count is None:
+        return "–"
+    return f"{count / 1e6:.3g}M" if count < 999.5e6 else f"{count / 1e9:.3g}B"
 
 
 def training_time(seconds: float | None) -> str:

@@ -18,6 +18,7 @@ from crossjem_pl.evaluation.page import render
 from crossjem_pl.evaluation.runs import read_run_folder, read_texts_of, with_names
 from crossjem_pl.evaluation.sections import Section
 from crossjem_pl.files import replacing
+from crossjem_pl.lists import counted
 from crossjem_pl.text import ShortTextTokenizer
 
 __all__ = ["Report", "build_report", "compare", "comparison_report", "write_report"]
@@ -62,7 +63,7 @@ def comparison_report(comparison: Comparison, examples: int = 3) -> Report:
         texts = partial(read_texts_of, list(comparison.runs.values()))
         differing = sections.differing(comparison, texts, examples)
         found += [differing] * bool(differing.data["examples"])
-    lists = f"{_count(len(comparison.runs), 'system')} on {comparison.lists}"
+    lists = f"{counted(len(comparison.runs), 'system')} on {comparison.lists}"
     return Report("Comparison", lists, _notes(comparison), found, comparison.to_frame())
 
 
@@ -125,7 +126,7 @@ def build_report(
             raise ValueError(f"{run.path}: there is nothing to report on: no {files}")
     missing = [f"{run.path / f'{split}.trec'} is missing" for run in found if not run.scores]
     evaluated = [run for run in found if run.scores]
-    title, lists = f"Report on {', '.join(run.name for run in found)}", _count(len(found), "run")
+    title, lists = f"Report on {', '.join(run.name for run in found)}", counted(len(found), "run")
     learning, reproduction = sections.learning(found, metric), sections.reproduction(found)
     if not evaluated or (qrels is None and all(run.qrels is None for run in evaluated)):
         if evaluated:
@@ -166,7 +167,3 @@ def _write(texts: dict[str, str], folder: Path) -> None:
 
 def _notes(comparison: Comparison | None) -> list[str]:
     return (comparison.notes if comparison else []) + ([] if charts.available() else [charts.MISSING])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

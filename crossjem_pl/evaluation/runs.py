@@ -174,12 +174,12 @@ def _grades(lists: Path) -> dict[str, dict[str, float]]:
 
 
 def with_names(runs: Sequence[Run]) -> list[Run]:
-    """The runs under unique names: the ranker's, with the folder's where several share it, then with the path.
+    """The runs under unique names: their own or the ranker's, with the folder's where several share it, or the path.
 
     Raises:
         ValueError: if a run is given twice.
     """
-    base = [str(run.summary.get("ranker") or run.label) for run in runs]
+    base = [run.name or str(run.summary.get("ranker") or run.label) for run in runs]
     names = base
     for details in ([run.label for run in runs], [str(run.path) for run in runs]):
         names = [
@@ -222,8 +222,8 @@ def read_learning_curve(folder: Path) -> LearningCurve | None:
     Raises:
         ValueError: naming the file and the column, for a file without steps or with a value that is no number.
     """
-    numbers = {path: re.fullmatch(r"metrics-(\d+)\.csv", path.name) for path in folder.glob("metrics-*.csv")}
-    paths = sorted((path for path in numbers if numbers[path]), key=lambda path: int(path.stem[8:]))
+    earlier = (path for path in folder.glob("metrics-*.csv") if path.stem[8:].isdecimal())
+    paths = sorted(earlier, key=lambda path: int(path.stem[8:]))
     paths += [folder / "metrics.csv"] if (folder / "metrics.csv").is_file() else []
     frames = {path.name: frame for path in paths if not (frame := _read_metrics(path)).empty}
     if not frames:

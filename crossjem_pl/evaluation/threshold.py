@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 import crossjem_pl
 from crossjem_pl.evaluation.classification import Pairs, Share
+from crossjem_pl.evaluation.metrics import padded_pairs
 from crossjem_pl.evaluation.significance import bootstrap_interval
 from crossjem_pl.hashing import content_sha256, weights_sha256
 from crossjem_pl.lists import RankingList
@@ -75,12 +74,7 @@ def choose_threshold(
             f"{with_positives} of {len(lists)} lists have an item with a label of at least {relevant_from:g}; "
             "a threshold needs 2 at the least: one list says nothing about others"
         )
-    pairs = Pairs(
-        pad_sequence([row.float() for row in scores], batch_first=True),
-        pad_sequence([torch.tensor(one.labels, dtype=torch.float64) for one in lists], batch_first=True),
-        pad_sequence([torch.ones(len(one), dtype=torch.bool) for one in lists], batch_first=True),
-        relevant_from,
-    )
+    pairs = Pairs(*padded_pairs(scores, [one.labels or () for one in lists]), relevant_from)
     threshold = {"keep": pairs.threshold_at_recall, "precision": pairs.threshold_at_precision}[rule](target)
     found = pairs.accuracies(threshold)
     kept = found["positive"].right + found["negative"].total - found["negative"].right
@@ -89,7 +83,7 @@ def choose_threshold(
         figures |= _accuracies(pairs.accuracies(pairs.recall_thresholds(target)), "own_")
     figures |= {"auc": pairs.auc(), "auc_per_list": float(pairs.auc_per_list().nanmean())}
     figures |= {
-        "items_per_list": float(pairs.mask.sum() / len(lists)),
+        "items_per_list": int(pairs.mask.sum()) / len(lists),
         "kept_per_list": float(kept.double().mean()),
     }
     figures["lists_left_empty"] = float((kept == 0).double().mean())
@@ -114,12 +108,11 @@ def choose_threshold(
 
 def _shares(positive: Share, kept: Tensor, seed: int) -> dict[str, float]:
     """Kept share of the positives and precision, with intervals over lists; `kept`: items of each list, [lists]."""
-    share = positive.per_list[positive.total > 0].numpy()
-    values, all_kept = (
-        {"kept_share": [share.mean(), *bootstrap_interval(share, seed=seed)]},
-        kept.double().numpy(),
-    )
-    values["precision"] = [math.nan] * 3
+    share, all_kept = positive.per_list[positive.total > 0].numpy(), kept.double().numpy()
+    values = {
+        "kept_share": [share.mean(), *bootstrap_interval(share, seed=seed)],
+        "precision": [math.nan] * 3,
+    }
     if all_kept.any():
         mean = positive.right.sum().item() / all_kept.sum()
         linearised = (positive.right.numpy() - mean * all_kept) / all_kept.mean()

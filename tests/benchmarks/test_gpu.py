@@ -61,4 +61,5 @@ def test_what_fails_or_finds_no_time_is_told_and_the_rest_is_kept(
     assert "tune: RuntimeError: out of memory; parity: float32 scores differ from the CPU's: dpr" in error
     text = (tmp_path / "gpu.md").read_text()
     assert "**Failed: tune**: RuntimeError: out of memory" in text
+    assert "**Failed: parity**: float32 scores differ" in text
     assert "| dpr | 1.0e-01 | 2.0e-01 | 0.500 | **no** |" in text

@@ -17,7 +17,6 @@ from benchmarks.contenders import Contender, OwnRanker, build_ranker, measured_l
 from benchmarks.latency.__main__ import RANKERS, contenders_of, main, peak_memory, rows_of
 from benchmarks.latency.stages import STAGES, stage_milliseconds
 from benchmarks.measuring import MemoryMeter, count_flops, matrix_peak
-from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference import Reranker
 from crossjem_pl.inference.timing import Timings
 from crossjem_pl.lists import RankingList
@@ -34,10 +33,8 @@ def options(encoder: str, rankers: Sequence[str], **changes: Any) -> argparse.Na
     )
 
 
-def own(encoder: str, *rankers: str, **changes: Any) -> list[OwnRanker]:
-    found = contenders_of(options(encoder, rankers, **changes))
-    assert all(isinstance(contender, OwnRanker) for contender in found)
-    return found  # type: ignore[return-value]
+def own(encoder: str, *rankers: str) -> list[OwnRanker]:
+    return contenders_of(options(encoder, rankers))  # type: ignore[return-value]
 
 
 def test_the_program_writes_json_and_page(encoder: str, tmp_path: Path) -> None:
@@ -73,12 +70,17 @@ def test_exported_rankers_take_part(encoder: str, tmp_path: Path) -> None:
     assert found["monobert onnx"].flops(measured_lists(4, 1)) is None
 
 
-def test_known_items_and_a_file_of_lists(encoder: str, tmp_path: Path) -> None:
-    path = tmp_path / "lists.jsonl"
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("real") / "lists.jsonl"
     lists = [{"query": "red", "items": [f"shoe {i} {j}" for j in range(20)]} for i in range(9)]
     path.write_text("".join(json.dumps(one) + "\n" for one in lists))
+    return path
+
+
+def test_known_items_and_a_file_of_lists(encoder: str, real: Path, tmp_path: Path) -> None:
     only = ["--summary", "--rankers", "ahead", "dpr", "--peers", "--items", "4", "--stages", "--rounds", "1"]
-    assert main([*only, "--encoder", encoder, "--real", str(path), "--out", str(tmp_path)]) == 0
+    assert main([*only, "--encoder", encoder, "--real", str(real), "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "latency.json").read_text())
     assert set(found["milliseconds"]) == {"4", "100 real"}
     assert set(found["milliseconds"]["4"]) == {"ahead", "ahead by id", "dpr", "dpr uncached"}
@@ -87,21 +89,16 @@ def test_known_items_and_a_file_of_lists(encoder: str, tmp_path: Path) -> None:
     assert work["ahead by id"] < work["ahead"]
     assert work["dpr"] < work["dpr uncached"]
     with pytest.raises(ValueError, match="fewer than 500"):
-        taking_part.real_lists(path, 500, 1)
+        taking_part.real_lists(real, 500, 1)
 
 
-def test_a_slow_contender_is_not_measured_at_larger_sizes(encoder: str, tmp_path: Path) -> None:
+def test_a_slow_contender_is_not_measured_at_larger_sizes(encoder: str, real: Path, tmp_path: Path) -> None:
     only = ["--rankers", "crossjem", "--peers", "--saturated", "--stages", "--rounds", "1"]
-    sizes = ["--items", "3", "2", "--longest", "1e-9"]
+    sizes = ["--items", "3", "2", "--longest", "1e-9", "--real", str(real)]
     assert main(["--smoke", "--encoder", encoder, *only, *sizes, "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "latency.json").read_text())
     assert set(found["milliseconds"]["2"]) == set(found["stopped"]) == {"crossjem", "crossjem by id"}
-    assert "3" not in found["milliseconds"]
-
-
-def test_mistakes_in_the_options_end_in_a_message(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--items", "0"]) == 2
-    assert "--items" in capsys.readouterr().err
+    assert list(found["milliseconds"]) == ["2"]
 
 
 def test_every_neural_ranker_can_take_part(encoder: str) -> None:
@@ -119,34 +116,19 @@ def test_an_overlay_with_wrong_arguments_is_refused(encoder: str) -> None:
         build_ranker("nothing", encoder)
 
 
-class Counting(Contender):
-    """Remembers the order of the calls."""
-
-    def __init__(self, name: str, calls: list[str]) -> None:
-        super().__init__(name)
-        self.calls = calls
-
+class Idle(Contender):
     def rank(self, lists: Sequence[RankingList]) -> None:
-        self.calls.append(self.name)
-
-    def flops(self, lists: Sequence[RankingList]) -> None:
-        return None
+        pass
 
 
 def test_rows_come_from_rounds_in_turn() -> None:
-    calls: list[str] = []
-    found = [Counting("a", calls), Counting("b", calls), Counting("b bfloat16", calls)]
-    found[2].precision = "bfloat16"
+    found = [Idle("a"), Idle("b"), Idle("b bfloat16", "bfloat16")]
     lists = measured_lists(3, 2, 1)
-    times = time_in_turn(found[:2], [[one] for one in lists], 1)
-    assert [len(timings.rounds) for timings in times.values()] == [2, 2]
-    assert calls == ["a", "b", "b", "a", "a", "b"]
     taken = {"a": Timings((3.0, 6.0)), "b": Timings((6.0, 6.0)), "b bfloat16": Timings((1.0, 1.0))}
     rows = rows_of(found, taken, lists[1:], ["b"], {})
     assert [row["ratios"] for row in rows] == [{"b": 1.5}, {}, {}], "in the same precision"
     assert rows[0]["pairs_per_second"] == pytest.approx(1000 * 3 / 4.5)
     assert rows[0]["gflop"] is None
-    assert measured_lists(4, 1) == list(simulate(3, 4, seed=1, split="test"))
 
 
 @pytest.mark.parametrize("name", ["crossjem", "crossjem-best", "monobert"])
@@ -202,6 +184,5 @@ def test_memory_and_peak(encoder: str) -> None:
     held = torch.ones(64 * 2**20)  # more than an allocator keeps
     assert 200 < meter.growth() < 400
     del held
-    for name in ("crossjem", "sentence-transformers"):
-        spec = vars(options(encoder, ["crossjem"])) | {"name": name, "memory_items": 5, "threads": 1}
-        assert peak_memory(spec)["mib"] >= 0
+    spec = {"name": "sentence-transformers", "memory_items": 5, "threads": 1}
+    assert peak_memory(vars(options(encoder, ["crossjem"])) | spec) >= 0

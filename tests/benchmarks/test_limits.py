@@ -23,6 +23,7 @@ LABELS = (0.0, 1.0, 0.0, 0.0)
 ONE = RankingList(
     "q", "cheap red shoes", tuple("abcd"), ("sofa", "red shoes", "blue shoes", "cheap lamp"), LABELS
 )
+USELESS = RankingList("nothing", "red", ("a", "b"), ("sofa", "lamp"), (0.0, 0.0))
 CORPUS = (
     "Red Shoes ",  # in the list, but for case and space
     "cheap red shoes",  # the query
@@ -90,12 +91,6 @@ def test_only_lists_with_something_to_find_are_drawn() -> None:
     assert [found.query_id for found in measurable(lists, 2)] == ["some", "long"]
 
 
-@pytest.fixture(scope="module")
-def joint(tiny_bert: str) -> CrossJEM:
-    torch.manual_seed(0)
-    return CrossJEM(tiny_bert, max_query_tokens=16, max_item_tokens=16, max_union_tokens=60)
-
-
 def test_means_and_differences() -> None:
     def frame(*values: float) -> pd.DataFrame:
         return pd.DataFrame({"RR@10": list(values) * 20})
@@ -109,14 +104,19 @@ def test_means_and_differences() -> None:
     assert found["b"]["mean"] == pytest.approx(0.375)
     assert found["b"]["p"] < 0.001
     assert differences(frames, "nobody", "RR@10") == {}
+    frames["b"][1].index += 1
+    for call in (lambda: mean_cells(frames["b"]), lambda: differences(frames, "a", "RR@10")):
+        with pytest.raises(ValueError, match="over different queries"):
+            call()
 
 
 @pytest.fixture(scope="module")
-def models(joint: CrossJEM, tiny_bert: str, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def models(tiny_bert: str, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(1)
-    save_ranker(MonoBERT(tiny_bert, max_query_tokens=16, max_item_tokens=16), folder / "mono")
-    save_ranker(joint, folder / "joint")
+    limits = {"max_query_tokens": 16, "max_item_tokens": 16}
+    save_ranker(MonoBERT(tiny_bert, **limits), folder / "mono")  # type: ignore[arg-type]
+    save_ranker(CrossJEM(tiny_bert, max_union_tokens=60, **limits), folder / "joint")  # type: ignore[arg-type]
     save_ranker(BM25(), folder / "bm25")
     return {name: str(folder / name) for name in ("mono", "joint", "bm25")}
 
@@ -127,10 +127,7 @@ def arguments(models: Mapping[str, str], lists: Path, out: Path) -> list[str]:
 
 
 def test_the_program_writes_json_page_and_plot(models: Mapping[str, str], tmp_path: Path) -> None:
-    lists = example_lists(10, seed=8)
-    twins = ("red shoes", "shoes red", "sofa for two", "shoes shoes red")
-    lists.append(RankingList("twins", "red shoes", tuple("abcd"), twins, (1.0, 0.0, 0.0, 0.0)))
-    lists.append(RankingList("nothing", "red", ("a", "b"), ("sofa", "lamp"), (0.0, 0.0)))
+    lists = [*example_lists(11, seed=8), USELESS]
     lists_file, more = tmp_path / "dev.jsonl.gz", tmp_path / "m.parquet"
     write_lists(lists, lists_file)
     write_lists(example_lists(20, seed=9), more)
@@ -166,15 +163,16 @@ def test_mistakes_in_the_input_end_in_a_message(
     broken, bare, useless = (tmp_path / f"{name}.jsonl" for name in ("broken", "bare", "useless"))
     broken.write_text('{"query_id": "q", "query": "red", "item_ids": ["a"]}\n', encoding="utf-8")
     write_lists([RankingList.from_texts("red", ["sofa"])], bare)
-    write_lists([RankingList("q", "red", ("a", "b"), ("sofa", "lamp"), (0.0, 0.0))], useless)
+    write_lists([USELESS], useless)
     for path in (tmp_path / "missing.jsonl", broken):
         assert str(path) in message(path)
-        assert str(path) in message(good, "--corpus", str(path))
+    assert str(broken) in message(good, "--corpus", str(broken))
     assert f"{bare}: list 'query' has no labels" in message(bare)
     assert f"{useless}: no list has a relevant item" in message(useless)
     assert "different texts" in message(good, "--items", "5", "100000")
     assert str(tmp_path / "gone") in message(good, named={"a": str(tmp_path / "gone")})
-    for options in (["--items", "1"], ["--queries", "0"], ["--threads", "0"]):
+    again = ["--model", f"mono={models['mono']}"]
+    for options in (["--items", "1"], ["--queries", "0"], ["--threads", "0"], again):
         assert options[0] in message(good, *options)
     with pytest.raises(SystemExit):
         main([*arguments(models, good, tmp_path), "--model", "x/y"])

@@ -50,4 +50,3 @@ def test_the_page(tmp_path: Path) -> None:
     assert [row["devices"] for row in rows] == [1, 8]
     assert rows[0]["pairs_per_second"] < rows[1]["pairs_per_second"] < 8 * 17_200
     assert "| 8 |" in (tmp_path / "scale_simulation.md").read_text()
-    assert main(["--driver-ms", "-1", "--out", str(tmp_path)]) == 2

@@ -108,17 +108,7 @@ def test_accuracies_at_recall_against_brute_force(keep: float) -> None:
     assert found["negative"].per_list.tolist() == pytest.approx(shares, nan_ok=True)
 
 
-def test_accuracies_worked_by_hand() -> None:
-    # 5 positives, 80% are 4: the threshold is 0.4, which a negative reaches too
-    one = [(0.9, 1.0), (0.8, 1), (0.7, 0), (0.6, 1), (0.4, 1), (0.4, 0), (0.3, 0), (0.2, 1), (0.1, 0)]
-    pairs = pairs_of([one, [(5.0, 0), (4.0, 0)]])
-    assert pairs.recall_thresholds().tolist() == pytest.approx([0.4, math.nan], nan_ok=True)
-    found = pairs.accuracies(pairs.recall_thresholds())
-    shares = [found[kind].per_list[0].item() for kind in ("positive", "negative", "overall")]
-    assert shares == pytest.approx([0.8, 0.5, 6 / 9])
-    whole = pairs_of([[(float(n), 1.0) for n in range(10)]])
-    for tenths in range(1, 11):
-        assert whole.recall_thresholds(tenths / 10).item() == 10 - tenths, "not rounded up"
+def test_the_lowest_label_of_a_positive() -> None:
     levels = pairs_of([[(3.0, 0), (2.0, 1), (1.0, 2), (0.0, 1)]], rel=2)
     dropped = levels.accuracies(levels.recall_thresholds(1.0))["negative"].pooled
     assert dropped == levels.auc() == pytest.approx(1 / 3)
@@ -154,17 +144,6 @@ def test_the_lowest_threshold_with_the_precision(wanted: float) -> None:
     for score in {score for one in lists for score, _ in one}:
         if score < found - 1e-6:
             assert precision(lists, score - 1e-6) < wanted
-
-
-def test_thresholds_worked_by_hand() -> None:
-    pairs = pairs_of([[(4.0, 1), (3.0, 0), (2.0, 1), (1.0, 1), (1.0, 0), (0.0, 0)]])
-    # precisions 1/1, 1/2, 2/3, 3/5, 3/6
-    assert [pairs.threshold_at_precision(share) for share in (0.6, 0.65, 1.0)] == [0.5, 1.5, 3.5]
-    assert [pairs.threshold_at_recall(share) for share in (0.5, 1.0)] == [1.5, 0.5]
-    queries = pairs_of([[(9.0, 1.0)] * 8, [(1.0, 1.0)], [(5.0, 0.0)]])
-    assert [queries.threshold_at_recall(share) for share in (0.5, 0.8)] == [7, 1], (
-        "every query weighs the same"
-    )
 
 
 def test_bad_input_is_named() -> None:

@@ -67,15 +67,6 @@ def test_numbers_are_those_of_the_parts(folders: list[Path]) -> None:
         assert tests["wins"].iloc[0] == (differences[:, 0] > 0).sum()
 
 
-def test_a_system_alone_changes_nothing_but_the_correction(folders: list[Path]) -> None:
-    alone, together = (
-        compare_runs(few, None, METRICS).results.loc[("AP@10", "crossjem")] for few in (folders[:2], folders)
-    )
-    corrected = [column for column in alone.index if column.endswith("holm")]
-    pd.testing.assert_series_equal(alone.drop(corrected), together.drop(corrected))
-    assert alone["p t holm"] == alone["p t"] < together["p t holm"]
-
-
 def test_examples_are_the_largest_differences(folders: list[Path]) -> None:
     comparison = compare_runs(folders, "monobert", METRICS)
     values, found = comparison.values("RR@10"), examples_of(comparison, 2)
@@ -139,8 +130,9 @@ def test_bare_run_files_need_qrels_and_show_ids(folders: list[Path], tmp_path: P
 
 def test_one_system_alone(folders: list[Path], tmp_path: Path) -> None:
     assert compare(folders[:1], None, METRICS, tmp_path / "out").others == []
-    assert "win/tie/loss" not in (tmp_path / "out/compare.md").read_text()
-    assert "1 system on 60 queries of the val split" in " ".join(parse(tmp_path / "out/compare.html").text)
+    text = (tmp_path / "out/compare.md").read_text()
+    assert "1 system on 60 queries of the val split" in text
+    assert "win/tie/loss" not in text
 
 
 def test_different_queries_and_candidates_are_refused(folders: list[Path]) -> None:
@@ -235,15 +227,6 @@ def test_bad_arguments_are_refused(folders: list[Path], options: dict[str, Any],
         compare_runs(**{"runs": folders} | options)
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"parameters": "many"}', '{"train_seconds": -1}', '{"parameters": true}']
-)
-def test_a_malformed_summary_is_named(folders: list[Path], text: str) -> None:
-    (folders[0] / "summary.json").write_text(text)
-    with pytest.raises(ValueError, match=r"summary\.json"):
-        compare_runs(folders)
-
-
 def test_seeds_of_one_method_are_one_system(tmp_path: Path) -> None:
     baseline = write_run_folder(tmp_path / "mono", 8.0, None, ranker="monobert")
     folders = [tmp_path / f"seed{seed}" for seed in range(3)]
@@ -264,8 +247,11 @@ def test_seeds_of_one_method_are_one_system(tmp_path: Path) -> None:
     assert found.values("RR@10")["crossjem"].tolist() == pytest.approx(values.tolist())
     assert f" ± {means.std():.4f}" in results_table(found)["RR@10 [95% CI]"][1]
     assert "crossjem: 3 runs that differ in the seed alone (0, 1, 2)" in found.notes[0]
+    assert compare_runs([baseline, *folders], "seed2", group_seeds=True).baseline == "crossjem"
+    write_run({"q0": {"d0_0": 1.0}}, folders[1] / "val.trec")
+    assert compare_runs([*folders], group_seeds=True, allow_different=True).missing == {"crossjem": 59}
     config.write_text(config.read_text() + "model: {lr: 1}\n")
-    assert len(compare_runs([baseline, *folders], group_seeds=True).runs) == 3
+    assert len(compare_runs([baseline, *folders], group_seeds=True, allow_different=True).runs) == 3
 
 
 def test_runs_tell_which_model_wrote_them(folders: list[Path]) -> None:

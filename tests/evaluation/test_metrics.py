@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from crossjem_pl.evaluation import metrics
 from crossjem_pl.evaluation.metrics import evaluate_run, rank_items
 from tests.processes import run_two
 
+TREC = ["RR", "AP", "AP@5", "nDCG", "nDCG@3", "P@5", "R@2", "RR(rel=2)", "AP(rel=2)@10"]
 NAMES = ["RR", "RR@1", "MRR@10", "AP", "MAP@5", "nDCG", "nDCG@3", "nDCG@10", "P@1", "P@5", "R@2", "R@50"]
 GRADED = ["RR(rel=2)@10", "AP(rel=2)@10", "P(rel=2)@5", "R(rel=2)@5"]
 
@@ -82,6 +84,12 @@ def test_agrees_with_ir_measures_on_1000_random_lists(candidates_only: bool) -> 
         assert found[name].dtype == torch.float32
         torch.testing.assert_close(found[name].double(), expected, atol=1e-6, rtol=0)
         torch.testing.assert_close(torch.tensor(reported[name].to_numpy()), expected, atol=1e-12, rtol=0)
+    # trec_eval itself gets the scores as they are
+    assert sum(len(set(items.values())) < len(items) for items in run.values()) > 250, "lists with ties"
+    assert sum(max(labels.values()) < 1 for labels in qrels.values()) > 125, "lists without a relevant item"
+    reported, measures = evaluate_run(run, qrels, TREC).per_query, map(ir_measures.parse_measure, TREC)
+    for metric in ir_measures.pytrec_eval.iter_calc(list(measures), qrels, run):
+        assert reported.at[metric.query_id, str(metric.measure)] == pytest.approx(metric.value, abs=1e-6)
 
 
 def test_relevant_from_holds_in_reports_as_in_monitoring() -> None:
@@ -132,17 +140,18 @@ def test_two_processes_give_the_means_of_one(tmp_path: Path) -> None:
     assert alone["RR"] >= 0
 
 
-def test_agrees_with_trec_eval_on_raw_scores() -> None:
-    """trec_eval gets the scores as they are, ties and all."""
-    names = ["RR", "AP", "AP@5", "nDCG", "nDCG@3", "P@5", "R@2", "RR(rel=2)", "AP(rel=2)@10"]
-    run, qrels = random_run(2000, seed=4)
-    assert sum(len(set(items.values())) < len(items) for items in run.values()) > 500, "lists with ties"
-    assert sum(max(labels.values()) < 1 for labels in qrels.values()) > 250, "lists without a relevant item"
-    measures = {ir_measures.parse_measure(name): name for name in names}
-    reported = evaluate_run(run, qrels, names).per_query
-    for metric in ir_measures.pytrec_eval.iter_calc(list(measures), qrels, run):
-        name = measures[metric.measure]
-        assert reported.at[metric.query_id, name] == pytest.approx(metric.value, abs=1e-6), name
+@pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by a Perl program")
+def test_ir_measures_programs_take_any_ids_and_parameters() -> None:
+    """ERR@k by hand: with grade g at rank 2 and nothing above, (2^g - 1) / 16 / 2."""
+    run = {q: {"a b": 2.0, "c-1": 1.0, "ü": 0.0} for q in ("x-1", "y-1", "z")}
+    qrels = {"x-1": {"c-1": 1, "gone": 3}, "y-1": {"c-1": 2}, "z": {"gone": 1}}
+    found = evaluate_run(run, qrels, ["ERR@3", "NumRet", "NumRet(rel=2)"], relevant_from=2).per_query
+    assert found["ERR@3"].tolist() == pytest.approx([1 / 32, 3 / 32, 0.0], abs=1e-5)
+    assert found[["NumRet", "NumRet(rel=2)"]].to_numpy().tolist() == [[3, 0], [3, 1], [3, 0]]
+    gains = evaluate_run({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1, "b": 0}}, ["nDCG(gains={0:0,1:3})@10"])
+    assert list(gains.means.values()) == pytest.approx([1 / math.log2(3)])
+    with pytest.raises(ValueError, match="refuses the judgements"):
+        evaluate_run(run, {"z": {"ü": 9}}, ["ERR@3"])
 
 
 def one_list(scores: list[float], labels: list[float]) -> dict[str, Any]:
@@ -228,6 +237,7 @@ def test_bad_names_are_refused(names: list[str], message: str) -> None:
         ({"scores": torch.tensor([[0.0, math.nan]])}, "list 0 of the batch has a NaN"),
         ({"judged": torch.ones(2, 4)}, "1 lists"),
         ({"relevant_from": 0}, "must be above 0"),
+        ({"relevant_from": math.nan}, "must be above 0"),
     ],
 )
 def test_bad_tensors_are_refused(change: dict[str, Any], message: str) -> None:
@@ -261,12 +271,19 @@ def test_missing_queries_count_as_zero_and_are_written(tmp_path: Path) -> None:
         ({"q1": {"a": 1.0, "b": math.nan}}, QRELS, ["RR"], "query 'q1', item 'b'.*not finite"),
         ({"q1": {"a": 1e39}}, QRELS, ["RR"], "query 'q1', item 'a'.*not finite"),
         ({"q1": {"a": 1.0}}, {"q1": {"a": math.inf}}, ["RR"], "relevance inf is not finite"),
+        ({"q1": {"a": 1.0}}, QRELS, ["AUC(rel=0)"], "must be above 0, got 0"),
         ({"q1": {"a": 1.0}}, {"q1": {"a": 0.5}}, ["Success@3"], "'q1', item 'a': 0.5 is not a whole number"),
     ],
 )
 def test_bad_runs_are_refused(run: Run, qrels: Qrels, names: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_run(run, qrels, names)
+
+
+def test_every_list_has_a_query_id() -> None:
+    batch = one_list([2.0, 1.0], [0, 1])
+    with pytest.raises(ValueError, match="2 query ids, 1 lists of ids"):
+        metrics.RankingMetrics(["RR"]).update(["q", "r"], [["0", "1"]], *list(batch.values())[:3])
 
 
 def test_a_metric_of_ones_own_needs_a_free_name() -> None:

@@ -15,7 +15,7 @@ import yaml
 from crossjem_pl.data.trec import read_qrels, read_run
 from crossjem_pl.evaluation import build_report, charts, compare, compare_runs, evaluate_run, write_report
 from crossjem_pl.evaluation.metrics import rank_items
-from crossjem_pl.evaluation.page import escape_markdown, parameters, render, training_time
+from crossjem_pl.evaluation.page import escape_markdown, p_value, parameters, render, training_time
 from crossjem_pl.evaluation.report import Report
 from crossjem_pl.evaluation.runs import read_learning_curve
 from crossjem_pl.evaluation.sections import break_down, calibrate
@@ -185,6 +185,15 @@ def test_what_is_missing_is_said_where_it_would_stand(folders: list[Path], tmp_p
 
 
 @pytest.mark.usefixtures("plain")
+def test_a_run_has_one_name_in_all_sections(tmp_path: Path) -> None:
+    paths = [write_run_folder(tmp_path / name, 1.5, "ListNet", ranker="crossjem") for name in ("v0", "v1")]
+    (paths[0] / "val.trec").unlink()
+    report = build_report(paths)
+    assert data_of(report, "results")["table"]["System"].tolist() == ["crossjem (v1)"]
+    assert data_of(report, "learning")["table"]["Run"].tolist() == ["crossjem (v0)", "crossjem (v1)"]
+
+
+@pytest.mark.usefixtures("plain")
 def test_the_report_says_how_to_make_the_run_again(folders: list[Path]) -> None:
     text = (folders[2] / "config.yaml").read_text()
     (folders[2] / "config.yaml").write_text(text + "verbose: true\n")  # as validate writes it
@@ -209,16 +218,22 @@ def test_without_matplotlib_there_are_tables_and_a_note(folders: list[Path], tmp
 
 
 @pytest.mark.usefixtures("plain")
-@pytest.mark.parametrize(("options", "message"), [({"runs": []}, "no run"), ({"examples": -1}, "examples")])
-def test_bad_arguments_are_refused(folders: list[Path], options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_report(**{"runs": folders} | options)
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="no run"):
+        build_report([])
+    with pytest.raises(ValueError, match="examples"):
+        build_report(["anything"], examples=-1)
 
 
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        *(("summary.json", text, r"summary\.json") for text in ("{", "[]")),
+        *(
+            ("summary.json", f'{{"parameters": {value}}}', "'parameters'")
+            for value in ('"many"', "-1", "true")
+        ),
         ("config.yaml", "a: [", r"config\.yaml"),
         ("config.yaml", "- 1", "expected an object, got list"),
         ("metrics.csv", "epoch,train/loss\n0,1\n", "has no column 'step'"),
@@ -229,10 +244,11 @@ def test_bad_arguments_are_refused(folders: list[Path], options: dict[str, Any],
         ),
     ],
 )
-def test_malformed_files_are_named(folders: list[Path], name: str, text: str, message: str) -> None:
-    (folders[0] / name).write_text(text)
+def test_malformed_files_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    folder = write_run_folder(tmp_path / "mono", 1.5, "BinaryCrossEntropy", ranker="monobert")
+    (folder / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        build_report(folders)
+        build_report([folder])
 
 
 @pytest.mark.parametrize(
@@ -280,5 +296,8 @@ def test_curves_of_a_resumed_run_are_put_together(tmp_path: Path) -> None:
 
 
 def test_figures_in_words() -> None:
-    assert [parameters(count) for count in (22_713_216, 1_234, None)] == ["22.7M", "0.00123M", "–"]
+    assert [parameters(count) for count in (22_713_216, 1_234, 999.9e6, 7e9, None)] == [
+        *("22.7M", "0.00123M", "1B", "7B", "–")
+    ]
+    assert [p_value(p) for p in (0.00009, 0.0312, 0.99995)] == ["<.0001", ".0312", "1.0"]
     assert [training_time(seconds) for seconds in (3725.4, 9, None)] == ["1:02:05", "0:00:09", "–"]

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from itertools import chain
@@ -28,6 +29,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.measuring import resident
 from crossjem_pl.data.rows import read_rows
 from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.simulator import simulate
@@ -46,17 +48,9 @@ class Run:
     """The command of one phase in a process of its own, its memory and its rate."""
 
     def __init__(self, folder: Path, out: Path, part: int, *options: str) -> None:
-        self.out, self.peaks = out, {"driver": 0, "worker": 0}
-        words = [
-            "-m",
-            "crossjem_pl",
-            "score",
-            str(folder / "model"),
-            str(folder / "lists"),
-            "--out",
-            str(out),
-        ]
-        words += ["--lists-per-part", str(part), *options]
+        self.out, self.peaks = out, {"driver": 0.0, "worker": 0.0}
+        words = ["-m", "crossjem_pl", "score", str(folder / "model"), str(folder / "lists")]
+        words += ["--out", str(out), "--lists-per-part", str(part), *options]
         with (folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen([sys.executable, *words], stdout=log, stderr=log, cwd=root())
 
@@ -64,7 +58,9 @@ class Run:
         """Waits for so many parts, or for the end."""
         while self.process.poll() is None and len(self._parts()) < parts:
             for name, numbers in (("driver", [self.process.pid]), ("worker", workers())):
-                self.peaks[name] = max(self.peaks[name], *map(_peak, numbers), 0)
+                for number in numbers:
+                    with suppress(OSError):  # it has ended
+                        self.peaks[name] = max(self.peaks[name], resident("VmHWM", number))
             time.sleep(0.2)
 
     def end(self, workers: int = 1) -> dict[str, float]:
@@ -186,15 +182,6 @@ def simulated(args: argparse.Namespace, start: int) -> Iterator[RankingList]:
 
 def _ids(path: Path) -> Iterator[str]:
     return (row.values["query_id"] for row in read_rows(path, ["query_id"]))
-
-
-def _peak(process: int) -> int:
-    """MiB that a process had resident at most."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def _parent(process: int) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import random
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
+from benchmarks.measuring import resident
 from crossjem_pl.inference import Reranker
 from crossjem_pl.rankers import CrossJEM, MonoBERT, QueryHead, Ranker
 from tests.tiny_models import WORDS
@@ -74,13 +74,9 @@ def test_threads_get_what_one_thread_gets(reranker: Reranker) -> None:
 
 
 def test_memory_stays_flat(reranker: Reranker) -> None:
-    def resident() -> float:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return float(next(line for line in lines if line.startswith("VmRSS")).split()[1])
-
     chance, warm = random.Random(0), min(2000, SOAK_CALLS // 2)
     for number in range(SOAK_CALLS):
         if number == warm:
-            start = resident()
+            start = resident("VmRSS")
         reranker.rank(*request(chance, 40))
-    assert resident() < 1.05 * start
+    assert resident("VmRSS") < 1.05 * start
