@@ -50,15 +50,26 @@ def teach(
     job = Job(str(model), Path(lists), parts, lists_per_part, None, True, False, device, precision)
     if out.exists():
         check_same(job, out)
-        return
-    yield from score(job)
+    else:
+        try:
+            for part in score(job):
+                yield part
+                if out.exists():
+                    break
+            else:
+                _join(parts, out)
+        except FileNotFoundError:
+            if not out.exists():
+                raise
+    shutil.rmtree(parts, ignore_errors=True)  # another process may have joined the parts, or do so now
+
+
+def _join(parts: Path, out: Path) -> None:
+    """Writes the scores of all parts as one file."""
     files = sorted(parts.glob("*.parquet"))
     joined = ((*pair, value) for file in files for pair, value in read_scores(file).items())
-    provenance = {
-        name: value for name, value in read_provenance(files[0]).items() if name not in Part._fields
-    }
-    write_scores(joined, out, provenance)
-    shutil.rmtree(parts)
+    stored = read_provenance(files[0])
+    write_scores(joined, out, {name: value for name, value in stored.items() if name not in Part._fields})
 
 
 def blend(
