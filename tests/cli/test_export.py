@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
+import torch
 
 from crossjem_pl.cli import main
 from crossjem_pl.data.formats import write_lists
 from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
+from crossjem_pl.inference.configuration import Configuration, save_configuration
 from crossjem_pl.inference.export import write
 from crossjem_pl.rankers import Ranker
 from crossjem_pl.rankers.folder import save_ranker
-from crossjem_pl.rankers.threshold import write_threshold
+from crossjem_pl.rankers.threshold import THRESHOLD_FILE, read_threshold, write_threshold
 from tests.conftest import example_lists
 from tests.inference.test_export import build
 
@@ -58,6 +62,33 @@ def test_it_writes_compares_and_keeps_the_threshold(
     assert original.threshold is not None
     assert exported.threshold.threshold == original.threshold.threshold
     assert main(["rank", str(out), "red shoes", "boots", "sofa"]) == 0
+
+
+def test_a_model_that_is_tuned_to_bfloat16_is_compared_in_float32(
+    model: Path,
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuned = shutil.copytree(model, tmp_path / "tuned")
+    save_configuration(tuned, Configuration("bfloat16"), torch.device("cpu"))
+    precisions: list[str] = []
+    score = Reranker.score
+    monkeypatch.setattr(
+        Reranker, "score", lambda self, lists: precisions.append(self.precision) or score(self, lists)
+    )
+    arguments = ["--to", "onnx", "--out", str(tmp_path / "out"), "--lists", str(samples)]
+    assert main(["export", str(tuned), *arguments]) == 0
+    assert set(precisions) == {"float32"}
+    assert "threshold goes with it" in capsys.readouterr().out
+    stored = read_threshold(tuned / THRESHOLD_FILE)
+    write_threshold(replace(stored, score_precision="bfloat16"), tuned)
+    assert main(["export", str(tuned), *arguments]) == 0
+    assert (
+        "not carried over: the stored threshold was chosen for scores in bfloat16" in capsys.readouterr().out
+    )
+    assert Reranker(tmp_path / "out").threshold is None
 
 
 def test_int8_scores_get_no_threshold_of_others(
