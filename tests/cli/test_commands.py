@@ -253,7 +253,7 @@ def test_tune_compares_with_models_of_other_forms(
         for one, row in zip(first, scores, strict=True)
     ]
     assert found[own][2] == pytest.approx(sum(1 / rank for rank in ranks) / 3, abs=1e-4)
-    bare = [RankingList.from_texts(one.query, one.items, one.query_id) for one in first]
+    bare = [RankingList.from_texts(one.query, [*one.items, one.items[0]], one.query_id) for one in first]
     write_lists(bare, tmp_path / "bare.jsonl")
     assert main(["tune", str(folder), str(tmp_path / "bare.jsonl"), *options, "--against", other]) == 0
     printed = capsys.readouterr().out
