@@ -1,4 +1,4 @@
-"""`crossjem check` from the command line."""
+"""`crossjem check` and `overlap` from the command line."""
 
 from __future__ import annotations
 
@@ -73,3 +73,28 @@ def test_the_limits_of_a_configuration(
         assert figures["item_texts"]["cut_texts"] > 0
     assert main([*command[:2], "-c", str(tmp_path / "run.yaml"), "-c", "rankers/bm25"]) == 2
     assert "bm25 ranker has no limits in tokens" in capsys.readouterr().err
+
+
+def test_overlap_prints_tables_and_names_mistakes(
+    tiny_bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lists(simulate(9, 20), tmp_path / "lists.parquet")
+    command = ["overlap", str(tmp_path / "lists.parquet"), "--encoder", tiny_bert]
+    command_of_seven = [*command, "--items", "5", "10", "500", "--limit", "7"]
+    assert main(command_of_seven) == 0
+    printed = capsys.readouterr().out
+    for words in ("7 lists", "item limit L", "union by list", "joint pass"):
+        assert words in printed
+    assert main([*command_of_seven, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["lists"] == 7
+    assert {row["items"] for row in found["rows"]} == {5, 10, None}
+    assert {row["max_item_tokens"] for row in found["rows"]} == {12, 16, 32}
+    assert found["verdict"] in printed
+    for options, named in (
+        (["--limit", "0"], "--limit"),
+        (["--items", "0"], "must be at least 1"),
+        (["--max-union-tokens", "20"], "max_union_tokens=20"),
+    ):
+        assert main([*command, *options]) == 2
+        assert named in capsys.readouterr().err
