@@ -6,7 +6,6 @@ import json
 import math
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 
@@ -120,15 +119,3 @@ def test_thresholds_of_version_0_1_name_no_precision_and_no_passes(folder: Path)
     model.configure(Configuration(passes=Passes(3, 64, "sorted")))
     with pytest.raises(ValueError, match="pass limits"):
         _ = model.threshold
-
-
-def test_a_threshold_comes_with_a_hub_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name: str(folder))
-    assert Reranker("some/model", "cpu").threshold == read_threshold(folder / THRESHOLD_FILE)
-
-
-def test_a_damaged_file_is_named(folder: Path) -> None:
-    content = json.loads((folder / THRESHOLD_FILE).read_text())
-    (folder / THRESHOLD_FILE).write_text(json.dumps(content | {"threshold": "high"}))
-    with pytest.raises(ValueError, match=r"threshold\.json, field 'threshold': 'high'"):
-        Reranker(folder, "cpu")

@@ -44,11 +44,8 @@ def test_rank_sorts_the_items_by_the_rankers_scores(reranker: Reranker) -> None:
     assert [item.text for item in ranked] == [ITEMS[item.index] for item in ranked]
     assert [item.score for item in ranked] == pytest.approx(sorted(scores, reverse=True), abs=1e-5)
     assert all(type(item) is RankedItem and type(item.score) is float for item in ranked)
-
-
-@pytest.mark.parametrize("top_k", [1, 3, 5, 100])
-def test_top_k_keeps_the_best(reranker: Reranker, top_k: int) -> None:
-    assert reranker.rank("red shoes", ITEMS, top_k=top_k) == reranker.rank("red shoes", ITEMS)[:top_k]
+    for top_k in (1, 3, 5, 100):
+        assert reranker.rank("red running shoes", ITEMS, top_k=top_k) == ranked[:top_k]
 
 
 def test_equal_scores_keep_the_order_of_the_input(tiny_bert: str) -> None:
@@ -59,7 +56,7 @@ def test_equal_scores_keep_the_order_of_the_input(tiny_bert: str) -> None:
     assert [item.index for item in same] == list(range(50))
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 64])
+@pytest.mark.parametrize("batch_size", [3, 64])
 def test_rank_batch_equals_rank(reranker: Reranker, batch_size: int) -> None:
     lists = [*random_lists(9, seed=0), RankingList.from_texts("red shoes", ITEMS[:2])]
     lists.append(RankingList.from_texts("red shoes", ITEMS[2:]))  # the same query: they stay apart
