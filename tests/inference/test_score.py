@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -428,18 +429,26 @@ def test_what_another_process_joined_is_not_taught_again(
     assert not list(first)
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
-    scored = module.score
+    scored, parts = module.score, tmp_path / "scores.parquet.parts"
 
-    def slower(job: Job) -> Iterator[Part]:
-        """The other process removes the parts while this one lists them in the manifest."""
+    def joined_meanwhile(job: Job) -> Iterator[Part]:
         yield from scored(job)
         out.write_bytes(written)
-        raise FileNotFoundError("000000.parquet")
+        shutil.rmtree(parts)
+
+    def partly_gone(job: Job) -> Iterator[Part]:
+        yield from scored(job)
+        next(parts.glob("*.parquet")).unlink()
 
     out.unlink()
-    monkeypatch.setattr("crossjem_pl.inference.teach.score", slower)
+    monkeypatch.setattr("crossjem_pl.inference.teach.score", joined_meanwhile)
     list(teach(model, source, out, 5))
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    out.unlink()
+    monkeypatch.setattr("crossjem_pl.inference.teach.score", partly_gone)
+    with pytest.raises(ValueError, match=r"is missing, but manifest\.json lists it"):
+        list(teach(model, source, out, 5))
+    assert not out.exists()
 
 
 def test_teach_takes_log_probabilities_for_what_they_are(tiny_models_folder: Path, tmp_path: Path) -> None:
