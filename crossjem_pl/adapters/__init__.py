@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from crossjem_pl.inference.reranker import Reranker
 from crossjem_pl.rankers.base import Ranker
 
-__all__ = ["as_reranker", "library_of_extra"]
+__all__ = ["Model", "as_reranker", "library_of_extra"]
+
+Model: TypeAlias = Reranker | Ranker | str | Path
+"""What every adapter takes: a model folder, a hub repository, a ranker or a reranker."""
 
 
-def as_reranker(model: Reranker | Ranker | str | Path) -> Reranker:
-    """A reranker as it is; a ranker, a model folder or a hub repository as a `Reranker` with the default options."""
+def as_reranker(model: Model) -> Reranker:
+    """A reranker as it is; any other model as a `Reranker` with the default options."""
     return model if isinstance(model, Reranker) else Reranker(model)
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from crossjem_pl.adapters import as_reranker, library_of_extra
-from crossjem_pl.inference.reranker import Reranker
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Ranker
 
 with library_of_extra("beir"):
     from beir.reranking import Rerank
@@ -23,7 +20,7 @@ class BEIRReranker(Rerank):
         model: a model folder, a hub repository, a ranker or a reranker.
     """
 
-    def __init__(self, model: Reranker | Ranker | str | Path) -> None:
+    def __init__(self, model: Model) -> None:
         self.reranker = as_reranker(model)
         super().__init__(self.reranker, batch_size=self.reranker.batch_size)
 
@@ -49,7 +46,7 @@ class BEIRReranker(Rerank):
         lists = []
         for query_id, first in results.items():
             ids = sorted(first, key=lambda i: first[i], reverse=True)[:top_k]
-            texts = [f"{corpus[i].get('title', '')} {corpus[i].get('text', '')}".strip() for i in ids]
+            texts = [f"{corpus[i].get('title') or ''} {corpus[i].get('text') or ''}".strip() for i in ids]
             if ids:
                 lists.append(RankingList(query_id, queries[query_id], tuple(ids), tuple(texts)))
         self.rerank_results: dict[str, dict[str, float]] = {query_id: {} for query_id in results}

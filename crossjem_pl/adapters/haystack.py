@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crossjem_pl.adapters import as_reranker, library_of_extra
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
 from crossjem_pl.inference.reranker import Activation, Reranker
-from crossjem_pl.rankers.base import Ranker
 
 with library_of_extra("haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -29,7 +28,7 @@ class HaystackReranker:
 
     def __init__(
         self,
-        model: Reranker | Ranker | str | Path,
+        model: Model,
         top_k: int | None = None,
         activation: Activation | None = None,
     ) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from crossjem_pl.adapters import as_reranker, library_of_extra
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
 from crossjem_pl.inference.reranker import Activation, Reranker
-from crossjem_pl.rankers.base import Ranker
 
 with library_of_extra("langchain"):
     from langchain_core.documents import BaseDocumentCompressor, Document
@@ -34,7 +32,7 @@ class LangChainReranker(BaseDocumentCompressor):
 
     def __init__(
         self,
-        model: Reranker | Ranker | str | Path,
+        model: Model,
         *,
         top_n: int | None = None,
         activation: Activation | None = None,

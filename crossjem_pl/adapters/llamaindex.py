@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from crossjem_pl.adapters import as_reranker, library_of_extra
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
 from crossjem_pl.inference.reranker import Activation, Reranker
-from crossjem_pl.rankers.base import Ranker
 
 with library_of_extra("llamaindex"):
     from llama_index.core.bridge.pydantic import PrivateAttr
@@ -33,7 +30,7 @@ class LlamaIndexReranker(BaseNodePostprocessor):
 
     def __init__(
         self,
-        model: Reranker | Ranker | str | Path,
+        model: Model,
         *,
         top_n: int | None = None,
         activation: Activation | None = None,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from crossjem_pl.adapters import as_reranker, library_of_extra
-from crossjem_pl.inference.reranker import Reranker
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Ranker
 
 with library_of_extra("mteb"):
     from mteb.models import ModelMeta
@@ -25,9 +22,7 @@ class MTEBReranker:
         revision: of the model, for the same purpose.
     """
 
-    def __init__(
-        self, model: Reranker | Ranker | str | Path, name: str = "local/crossjem_pl", revision: str = "local"
-    ) -> None:
+    def __init__(self, model: Model, name: str = "local/crossjem_pl", revision: str = "local") -> None:
         self.reranker = as_reranker(model)
         entries = {
             "name": name,

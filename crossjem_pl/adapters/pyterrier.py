@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from crossjem_pl.adapters import as_reranker, library_of_extra
-from crossjem_pl.inference.reranker import Reranker
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers.base import Ranker
 
 with library_of_extra("pyterrier"):
     import pyterrier as pt
@@ -26,7 +22,7 @@ class PyTerrierReranker(pt.Transformer):
         text_field: the column of the items' texts.
     """
 
-    def __init__(self, model: Reranker | Ranker | str | Path, text_field: str = "text") -> None:
+    def __init__(self, model: Model, text_field: str = "text") -> None:
         super().__init__()
         self.reranker = as_reranker(model)
         self.text_field = text_field
@@ -36,9 +32,12 @@ class PyTerrierReranker(pt.Transformer):
 
         Raises:
             pt.validate.InputValidationError: if a column is missing.
-            ValueError: if a text is blank, a `docno` comes twice in a query, or a `qid` has several queries.
+            ValueError: if a text is blank, a `qid` is missing or has several queries, or a `docno` comes twice in a
+                query.
         """
         pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        if inp["qid"].isna().any():
+            raise ValueError("column 'qid': a row has none")
         positions = list(inp.groupby("qid", sort=False).indices.items())
         lists = []
         for qid, rows in positions:

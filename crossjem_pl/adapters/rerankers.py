@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from crossjem_pl.adapters import as_reranker, library_of_extra
-from crossjem_pl.inference.reranker import Activation, Reranker
-from crossjem_pl.rankers.base import Ranker
+from crossjem_pl.adapters import Model, as_reranker, library_of_extra
+from crossjem_pl.inference.reranker import Activation
 
 with library_of_extra("rerankers"):
     from rerankers.documents import Document
@@ -29,7 +27,7 @@ class RerankersRanker(BaseRanker):
 
     def __init__(
         self,
-        model_name_or_path: Reranker | Ranker | str | Path,
+        model_name_or_path: Model,
         verbose: int = 1,
         *,
         activation: Activation | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ def _add(parser: ArgumentParser, parameter: inspect.Parameter, text: str, option
 def _type(annotation: Any, option: bool, needed: bool) -> dict[str, Any]:
     """What argparse must know of a parameter's type."""
     origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is UnionType:
+    if origin in (UnionType, Union):  # `Literal[...] | None` is the latter
         return _type(next(kind for kind in inner if kind is not NoneType), option, needed)
     if origin is Literal:
         return {"choices": inner}

@@ -41,6 +41,7 @@ def export(
     from crossjem_pl.hashing import weights_sha256
     from crossjem_pl.inference import Reranker
     from crossjem_pl.inference.agreement import agreement
+    from crossjem_pl.inference.export.runtimes import BACKENDS
     from crossjem_pl.inference.export.write import export_ranker
     from crossjem_pl.inference.timing import take_turns
     from crossjem_pl.lists import counted
@@ -48,8 +49,12 @@ def export(
     from crossjem_pl.rankers.threshold import write_threshold
 
     compared = sample_lists(lists, samples, 100)
-    original = Reranker(model, device="cpu", backend="torch")
-    threshold = original.threshold
+    original = Reranker(model, device="cpu", precision="float32", backend="torch")  # as the runtimes compute
+    stale = ""
+    try:
+        threshold = original.threshold
+    except ValueError as error:
+        threshold, stale = None, str(error).partition(";")[0]
     description = export_ranker(original.ranker, out, to, int8, str(model))
     exported = Reranker(out, backend=to)
     expected = original.score(compared)
@@ -60,7 +65,7 @@ def export(
     times = take_turns(candidates, turns, warmup=len(compared))
     torch_ms, own_ms = times["torch"].median, times["exported"].median
     torch_bytes = sum(value.nbytes for value in original.ranker.state_dict().values())
-    own_bytes = sum((out / name).stat().st_size for name in description.files)
+    own_bytes = sum((out / name).stat().st_size for name in BACKENDS[to].files)
     header = ("", "weights, MB", "ms a list (median)", "greatest score difference", "Kendall tau")
     speed = f"{own_ms:.1f} ({torch_ms / own_ms:.2f}x as fast)"
     difference = f"{found.difference:.2g} of scores up to {largest:.2g}"
@@ -76,8 +81,9 @@ def export(
             f"{out}: scores differ by up to {found.difference:.3g} from the original's: the export "
             "went wrong and must not be used"
         )
-    if threshold is not None and int8:
-        print(f"The threshold is not carried over, as scores have shifted: `crossjem threshold {out} LISTS`")
+    if stale or (threshold is not None and int8):
+        why = stale or "scores have shifted"
+        print(f"The threshold is not carried over: {why}; choose one: `crossjem threshold {out} LISTS`")
     elif threshold is not None:
         own = dataclasses.replace(threshold, weights_sha256=weights_sha256(exported.ranker))
         write_threshold(own, out)

@@ -100,8 +100,7 @@ def tokens(items: Path, *, model: str, out: Path, max_tokens: int = 256, states:
         from crossjem_pl.rankers.neural import NeuralRanker
 
         ranker = load_ranker(model).eval()
-        own = ranker.store_states() if isinstance(ranker, NeuralRanker) else None
-        if own is None or not isinstance(ranker, NeuralRanker):
+        if not isinstance(ranker, NeuralRanker) or (own := ranker.store_states()) is None:
             raise ValueError(
                 f"--states: {model} holds a {ranker.name} ranker, which has no states of items; `ahead` has"
             )

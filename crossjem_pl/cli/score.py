@@ -99,7 +99,8 @@ def _follow(parts: Iterable[Part]) -> None:
         for done, part in enumerate(parts, 1):
             lists, pairs, bad = lists + part.lists, pairs + part.pairs, bad + part.bad
             truncated, size = truncated + part.truncated, size + part.bytes
-            times += [part.seconds / part.lists] * bool(part.lists)
+            if part.lists:
+                times.append(part.seconds / part.lists)
             seconds = time.monotonic() - start
             rates = f"{lists / seconds:,.1f} lists/s, {pairs / seconds:,.0f} pairs/s"
             text = f"{counted(lists, 'list')}, {rates}, {size / 1e6:,.1f} MB"

@@ -165,14 +165,17 @@ class RankingCLI(LightningCLI):
         if chosen.enable_progress_bar is not False:
             callbacks.append(RichProgressBar() if sys.stdout.isatty() else ProgressLines())
         callbacks.append(StopOnSignal())
-        plugins = (
-            chosen.plugins if isinstance(chosen.plugins, list) else [chosen.plugins] * bool(chosen.plugins)
+        plugins, loggers = (
+            [
+                each
+                for each in (given if isinstance(given, list) else [given])
+                if not isinstance(each, bool | None)
+            ]
+            for given in (chosen.plugins, chosen.logger)
         )
         kwargs["plugins"] = [*kwargs.get("plugins", ()), *plugins]
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             kwargs["plugins"].append(AtomicCheckpointIO())
-        loggers = chosen.logger if isinstance(chosen.logger, list) else [chosen.logger]
-        loggers = [logger for logger in loggers if not isinstance(logger, bool | None)]
         if self.subcommand == "fit" and chosen.logger is not False:
             loggers.insert(0, CSVLogger(chosen.default_root_dir, name="", version=""))
         kwargs["logger"] = loggers or False
@@ -309,10 +312,9 @@ def _experiment(name: str) -> str:
     if Path(name).exists() and not Path(name).is_dir() and not name.startswith("packaged:"):
         read_yaml(Path(name))  # names the file, which the parser's message does not
         return name
-    installed = _PACKAGE / "experiments"
-    folder = (
-        installed if installed.is_dir() else _PACKAGE.parent / "experiments"
-    )  # in a clone beside the package
+    folder = _PACKAGE / "experiments"
+    if not folder.is_dir():  # in a clone it is beside the package
+        folder = _PACKAGE.parent / "experiments"
     short = name.removeprefix("packaged:").removeprefix("experiments/").removesuffix(".yaml")
     files = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
     if short not in files:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +15,7 @@ from crossjem_pl.cli.command import make_table, new_console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from crossjem_pl.inference import Reranker
+    from crossjem_pl.inference import RankedItem, Reranker
     from crossjem_pl.lists import RankingList
 
 __all__ = ["sample_lists", "tune"]
@@ -105,13 +107,11 @@ def sample_lists(path: Path | None, count: int, items: int, labels: bool = False
     from crossjem_pl.data.formats import read_lists
     from crossjem_pl.data.simulator import simulate
 
-    column = "labels" if labels else None
-    read = (
-        simulate(count, items, seed=1)
-        if path is None
-        else read_lists(path, label_column=column, score_column=None)
+    if path is None:
+        return list(simulate(count, items, seed=1))
+    lists = list(
+        islice(read_lists(path, label_column="labels" if labels else None, score_column=None), count)
     )
-    lists = list(islice(read, count))
     if not lists:
         raise ValueError(f"{path}: no lists")
     return lists
@@ -126,31 +126,36 @@ def _table(models: Mapping[str, Reranker], lists: Sequence[RankingList], rounds:
     import torch
 
     from crossjem_pl.evaluation.metrics import RankingMetrics
-    from crossjem_pl.inference import Reranker
     from crossjem_pl.inference.timing import take_turns
     from crossjem_pl.progress import track
     from crossjem_pl.rankers.neural import NeuralRanker
     from crossjem_pl.text.token_store import TokenStore
 
     measures = ("RR@10", "nDCG@10") if all(one.labels is not None for one in lists) else ()
+    ids = {id(one): [f"{number} {i}" for i in range(len(one))] for number, one in enumerate(lists)}
+
+    def ranked(model: Reranker, one: RankingList) -> list[RankedItem]:
+        return model.rank(one.query, one.items if model.store is None else ids[id(one)])
+
     with TemporaryDirectory() as folder:
         running = dict(models)
         for name, model in models.items():
             ranker = model.ranker
             if isinstance(ranker, NeuralRanker) and (states := ranker.store_states()) is not None:
-                texts = ((text, text) for one in lists for text in one.items)  # ids that differ for sure
+                texts = (pair for one in lists for pair in zip(ids[id(one)], one.items, strict=True))
                 where = Path(folder) / str(len(running))
                 store = TokenStore.build(where, texts, ranker.tokenizer, ranker.max_item_tokens, states)
-                running[f"{name}, by id"] = Reranker(ranker, model.device, model.precision, store=store)
+                running[f"{name}, by id"] = copy(model)  # in the same configuration
+                running[f"{name}, by id"].store = store
         metrics = {name: RankingMetrics(measures) for name in running if measures}
         for name in metrics:
             for one in lists:
                 scores = torch.empty(1, len(one))
-                for row in running[name].rank(one.query, one.items):
+                for row in ranked(running[name], one):
                     scores[0, row.index] = row.score
                 labels, mask = torch.tensor([one.labels]), torch.ones(1, len(one), dtype=torch.bool)
                 metrics[name].update([one.query_id], [one.item_ids], scores, labels, mask)
-        calls = {name: lambda one, r=model: r.rank(one.query, one.items) for name, model in running.items()}
+        calls = {name: partial(ranked, model) for name, model in running.items()}
         turns = track([*lists] * (rounds + 1), description="comparing")
         times = take_turns(calls, turns, warmup=len(lists))
     own = next(iter(models))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +86,11 @@ def model_card(
         "license": license,
         "base_model": base,
     }
+    machine = None
+    if latencies:
+        from crossjem_pl.training.run_folder import describe_machine
+
+        machine = describe_machine()
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -101,9 +106,12 @@ def model_card(
         training=list(_training(summary, config)),
         measured=[] if run is None else list(_measured(run, ranker)),
         latencies=latencies or {},
-        machine=_machine() if latencies else None,
+        machine=machine,
         limits={_LIMITS[name]: value for name, value in ranker.init_args.items() if name in _LIMITS},
-        versions={"crossjem_pl": crossjem_pl.__version__, **_versions("torch", "transformers", "lightning")},
+        versions={
+            "crossjem_pl": crossjem_pl.__version__,
+            **{name: version(name) for name in ("torch", "transformers", "lightning")},
+        },
     )
 
 
@@ -114,11 +122,7 @@ def median_latencies(
     from crossjem_pl.data.simulator import simulate
     from crossjem_pl.inference.timing import take_turns
 
-    lists = {size: list(simulate(6, size)) for size in sizes}
-    found: dict[int, float] = {}
-    for size, rounds in lists.items():
-        found[size] = take_turns({"": score}, [[one] for one in rounds])[""].median
-    return found
+    return {size: take_turns({"": score}, [[one] for one in simulate(6, size)])[""].median for size in sizes}
 
 
 def _digest(config: Mapping[str, Any]) -> object:
@@ -131,12 +135,6 @@ def _reader(folder: Path, config: Mapping[str, Any]) -> str | None:
     if (folder / "modules.json").exists():
         return "SentenceTransformer"
     return "CrossEncoder" if "sentence_transformers" in config else None
-
-
-def _machine() -> str:
-    from crossjem_pl.training.run_folder import describe_machine
-
-    return describe_machine()
 
 
 def _training(summary: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -218,13 +216,3 @@ def _measured(run: Path, ranker: Ranker) -> Iterator[Measured]:
                 yield Measured(split, name, float(mean), float(low), float(high), len(values))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not the metrics of a split ({error})") from None
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

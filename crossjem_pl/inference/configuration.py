@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -245,11 +245,14 @@ def stored_configuration(folder: Path, scorer: Scorer) -> Configuration | None:
     """
     path = folder / "config.json"
     stored = read_json(path).get("crossjem_pl", {}).get(_KEY)
-    if stored is None or stored.get("device") != scorer.device.type:
+    if stored is None:
         return None
-    precision, compiled = stored.get("precision"), stored.get("compiled")
+    entries: Any = stored if isinstance(stored, dict) else {}
+    precision, compiled = entries.get("precision"), entries.get("compiled")
     if precision not in get_args(Precision) or not isinstance(compiled, bool):
         raise ValueError(f"{path}, field {_KEY!r}: {shown(stored)} is not a precision and whether to compile")
+    if entries.get("device") != scorer.device.type:
+        return None
     found = Configuration(precision, compiled, Passes.of(scorer.ranker))
     return found if unavailable(scorer, found) is None else replace(found, compiled=False)
 

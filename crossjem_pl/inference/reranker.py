@@ -103,16 +103,19 @@ class Reranker:
         if precision is not None and precision not in get_args(Precision):
             raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}")
         folder = None if isinstance(model, Ranker) else local_folder(str(model))
+        exported = folder is not None and (
+            backend not in (None, "torch") or (folder / "export.json").exists()
+        )
         if isinstance(model, Ranker):
             ranker = model
-        elif backend in (None, "torch") and not Path(str(folder), "export.json").exists():
-            ranker = load_ranker(PACKAGED if str(model) == PACKAGED else str(folder))
-        else:
+        elif exported:
             from crossjem_pl.inference.export.ranker import load_exported
 
             ranker = load_exported(str(folder), precision or "float32", backend, device)
             device = "cpu"
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        else:
+            ranker = load_ranker(PACKAGED if str(model) == PACKAGED else str(folder))
+        place = _available(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.batch_size = batch_size
         self.truncated = 0
         """How many texts have lost tokens to their length limit since the start."""
@@ -125,7 +128,7 @@ class Reranker:
                 from crossjem_pl.rankers.threshold import read_threshold
 
                 self._threshold = read_threshold(folder / "threshold.json").of_folder(ranker)
-            stored = None if precision else stored_configuration(folder, self._scorer)
+            stored = None if precision or exported else stored_configuration(folder, self._scorer)
             if stored is not None:
                 self.configure(stored)
         self._store: TokenStore | None = None
@@ -343,7 +346,10 @@ class Reranker:
         Raises:
             ValueError: if a score is not finite; names the list.
         """
-        scores, truncated = self._scorer.score(lists, self.batch_size)
+        return self._score(lists, self.batch_size)
+
+    def _score(self, lists: Sequence[RankingList], batch_size: int) -> list[Tensor]:
+        scores, truncated = self._scorer.score(lists, batch_size)
         if truncated and not self.truncated:
             log.warning("%d texts are longer than the model's limits and were cut", truncated)
         self.truncated += truncated
@@ -371,7 +377,13 @@ class Reranker:
 
         Returns:
             float32 [pairs].
+
+        Raises:
+            ValueError: if `batch_size` is below 1, and as in `rank`.
         """
+        size = self.batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {size}")
         if len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
             return self.predict([pairs])[0]  # type: ignore[list-item]
         positions: dict[str, list[int]] = {}
@@ -381,7 +393,6 @@ class Reranker:
             self._list(f"pair {own[0]}", query, [pairs[i][1] for i in own])
             for query, own in positions.items()
         ]
-        size = batch_size or self.batch_size
         starts: Any = range(0, len(lists), size)
         if show_progress_bar:
             from crossjem_pl.progress import track
@@ -390,7 +401,7 @@ class Reranker:
         scores = np.empty(len(pairs), dtype=np.float32)
         numbers = list(positions.values())
         for first in starts:
-            found = self.score(lists[first : first + size])
+            found = self._score(lists[first : first + size], size)
             for own, row in zip(numbers[first : first + size], found, strict=True):
                 scores[own] = row.numpy()
         return scores
@@ -475,6 +486,16 @@ class Reranker:
         if isinstance(min_score, str) or math.isnan(min_score):
             raise ValueError(f"min_score must be a number or 'stored', got {min_score!r}")
         return min_score
+
+
+def _available(device: str | torch.device) -> torch.device:
+    """The device; a ValueError that names it if this machine does not have it."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:  # as torch puts it
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {str(device)!r} is not available: {reason}") from None
+    return torch.device(device)
 
 
 def _run_of(folder: Path) -> Path | None:

@@ -99,6 +99,8 @@ class Job:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.min_score is not None and math.isnan(self.min_score):
+            raise ValueError("min_score must be a number, got nan")
 
 
 def score(
@@ -200,15 +202,21 @@ def estimate(job: Job, sample: int = 1000) -> Estimate:
     """Reads, scores and writes (but not to `out`) the first `sample` lists, after a tenth more to warm up.
 
     Parquet in the canonical layout is counted by its footers alone.
+
+    Raises:
+        ValueError: if there is no list to read, and as `score`.
     """
     scoring = _Scoring(job)
+    _ = scoring.provenance  # hashed once for all parts
     found = chain.from_iterable(map(scoring.source.read, range(len(scoring.source))))
-    warm, _ = scoring.lists(islice(found, max(min(sample, scoring.source.lists) // 10, 1)))
-    scoring.reranker.score(warm)
+    warm, bad = scoring.lists(islice(found, max(min(sample, scoring.source.lists) // 10, 1)))
+    scoring.scored(warm, bad)
     with TemporaryDirectory() as folder:
         times = [time.perf_counter()]
         lists, bad = scoring.lists(islice(found, sample))
         lists = lists or warm
+        if not lists:
+            raise ValueError(f"{job.lists}: every row is bad: no list to measure")
         times.append(time.perf_counter())
         scored = scoring.scored(lists, bad)
         times.append(time.perf_counter())
@@ -289,34 +297,30 @@ class _Scoring:
         return part._replace(bytes=path.stat().st_size, seconds=time.perf_counter() - start)
 
     def scored(self, lists: Sequence[RankingList], bad: list[str]) -> list[tuple[RankingList, Tensor]]:
-        """The lists that can be scored with their scores; what is wrong with the others is added to `bad`."""
-        pairs = zip(lists, self._scores(lists, bad), strict=True)
-        return [(one, scores) for one, scores in pairs if scores is not None]
+        """The lists with their scores; if bad ones are skipped, without those that cannot be scored, and what is wrong
+        with them is added to `bad`."""
+        try:
+            return list(zip(lists, self.reranker.score(lists), strict=True))
+        except ValueError as error:
+            if not self.job.skip_bad:
+                raise
+            if len(lists) > 1:
+                return [pair for one in lists for pair in self.scored([one], bad)]
+            bad.append(str(error))
+            return []
 
     def write(self, scored: Sequence[tuple[RankingList, Tensor]], path: Path, counts: dict[str, Any]) -> None:
         """Writes a part's file."""
         rows = (row for one, scores in scored for row in self._rows(one, scores))
         write_scores(rows, path, {**self.provenance, **counts})
 
-    def _scores(self, lists: Sequence[RankingList], bad: list[str]) -> Sequence[Tensor | None]:
-        """The scores of each list; None where it cannot be scored, if such lists are skipped."""
-        try:
-            return self.reranker.score(lists)
-        except ValueError as error:
-            if not self.job.skip_bad:
-                raise
-            if len(lists) > 1:
-                return [scores for one in lists for scores in self._scores([one], bad)]
-            bad.append(str(error))
-            return [None]
-
     def _rows(self, one: RankingList, scores: Tensor) -> Iterator[tuple[str, str, float]]:
+        order: Sequence[int] = range(len(one))
+        if self.job.top_k is not None:  # before probabilities, which round high scores to 1
+            order = torch.sort(scores, descending=True, stable=True).indices[: self.job.top_k].tolist()
         scores = scores.double()
         if self.job.probabilities:
             scores = self.reranker.ranker.probabilities(scores)
-        order: Sequence[int] = range(len(one))
-        if self.job.top_k is not None:
-            order = torch.sort(scores, descending=True, stable=True).indices[: self.job.top_k].tolist()
         values = scores.tolist()
         lowest = -math.inf if self.job.min_score is None else self.job.min_score
         return ((one.query_id, one.item_ids[i], values[i]) for i in order if values[i] >= lowest)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from crossjem_pl.data.formats import read_lists
+from crossjem_pl.data.shards import shard_files
 from crossjem_pl.data.teacher import read_provenance, read_scores, write_scores
+from crossjem_pl.files import scratch_folder
 from crossjem_pl.inference.configuration import Precision
 from crossjem_pl.inference.reranker import Reranker
 from crossjem_pl.inference.score import Job, Part, check_same, score
@@ -50,15 +52,27 @@ def teach(
     job = Job(str(model), Path(lists), parts, lists_per_part, None, True, False, device, precision)
     if out.exists():
         check_same(job, out)
-        return
-    yield from score(job)
-    files = sorted(parts.glob("*.parquet"))
+    else:
+        try:
+            for part in score(job):
+                yield part
+                if out.exists():
+                    break
+            else:
+                _join(parts, out)
+        except FileNotFoundError:
+            if not out.exists():
+                raise
+    with scratch_folder(parts) as folder, suppress(FileNotFoundError):
+        parts.rename(folder / "parts")  # at once: another process joins all of them or none
+
+
+def _join(parts: Path, out: Path) -> None:
+    """Writes the scores of all parts as one file; an error if the manifest lists others than there are."""
+    files = shard_files(parts)
     joined = ((*pair, value) for file in files for pair, value in read_scores(file).items())
-    provenance = {
-        name: value for name, value in read_provenance(files[0]).items() if name not in Part._fields
-    }
-    write_scores(joined, out, provenance)
-    shutil.rmtree(parts)
+    stored = read_provenance(files[0])
+    write_scores(joined, out, {name: value for name, value in stored.items() if name not in Part._fields})
 
 
 def blend(

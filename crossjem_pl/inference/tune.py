@@ -11,13 +11,7 @@ import numpy as np
 
 from crossjem_pl.data.simulator import simulate
 from crossjem_pl.inference.agreement import Agreement, agreement
-from crossjem_pl.inference.configuration import (
-    Configuration,
-    Passes,
-    Precision,
-    Scorer,
-    configured,
-)
+from crossjem_pl.inference.configuration import Configuration, Passes, Precision, Scorer, configured
 from crossjem_pl.inference.timing import take_turns
 from crossjem_pl.lists import RankingList
 from crossjem_pl.text import distinct_rows, plan_passes
@@ -97,16 +91,12 @@ class TuneReport:
         for trial in self.trials:
             untimed = isnan(trial.milliseconds)
             times = ("", "") if untimed else (f"{trial.milliseconds:.1f}", f"{trial.ratio:.2f}x")
-            found = (
-                ("", "", "") if trial.agreement is None else map("{:.3g}".format, astuple(trial.agreement))
-            )
+            found = [""] * 3 if trial.agreement is None else map("{:.3g}".format, astuple(trial.agreement))
             rows.append((str(trial.configuration), *times, *found, trial.verdict))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        now = (
-            f"{self.milliseconds_before:.1f} ms a list before, {self.milliseconds:.1f} ms now: {self.chosen}"
-        )
-        return "\n".join([*lines, now])
+        before, now = f"{self.milliseconds_before:.1f} ms a list before", f"{self.milliseconds:.1f} ms now"
+        return "\n".join([*lines, f"{before}, {now}: {self.chosen}"])
 
 
 def tune(
@@ -195,6 +185,7 @@ class _Search:
         self.lists, self.bounds, self.rounds, self.progress = lists, bounds, rounds, progress
         self.before = self.best = scorer
         self.reference = Scorer(scorer.ranker, scorer.device).score(lists)[0]
+        self.largest = max(float(scores.abs().max()) for scores in self.reference)
         found = agreement(self.reference, scorer.score(lists)[0])
         self.trials = [Trial(Configuration.of(scorer), nan, nan, found, "as before")]
 
@@ -208,17 +199,12 @@ class _Search:
             try:
                 scorer = configured(self.best, candidate)
                 found = agreement(self.reference, scorer.score(self.lists)[0])
-            except (
-                ValueError,
-                RuntimeError,
-                OSError,
-            ) as error:  # compilers and kernels fail in their own ways
+            except (ValueError, RuntimeError, OSError) as error:  # compilers fail in their own ways
                 reason = str(error).strip().partition("\n")[0]
                 self.trials.append(Trial(candidate, nan, nan, None, f"skipped: {reason}"))
                 continue
             exact = candidate.precision == "float32" and candidate.passes == Passes.of(self.before.ranker)
-            largest = max(float(scores.abs().max()) for scores in self.reference)
-            broken = self.bounds.broken(exact, found, largest)
+            broken = self.bounds.broken(exact, found, self.largest)
             if broken is None:
                 able[candidate] = scorer, found
             else:

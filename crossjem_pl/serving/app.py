@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import json
 import logging
@@ -11,7 +10,7 @@ import os
 import time
 import traceback
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -88,10 +87,14 @@ class Service:
             main = self.main
             if self.in_flight >= self.options.max_queue:
                 raise Overloaded(main.scheduler.retry_after())
-            with self._accepted():
-                content, scored = await self._until_given_up(
-                    request, self._score(call, await self._body(request))
-                )
+            self.in_flight += 1
+            metrics.IN_FLIGHT.inc()
+            try:
+                work = self._score(call, await self._body(request))
+                content, scored = await self._until_given_up(request, work)
+            finally:
+                self.in_flight -= 1
+                metrics.IN_FLIGHT.dec()
             status = 200
             headers |= _times(scored, time.perf_counter() - start, main.reranker.device.type)
             told |= {"items": len(scored.items), "tokens": scored.tokens, "truncated": scored.truncated}
@@ -107,22 +110,13 @@ class Service:
         LOG.info("request", told | {"status": status, "ms": round(1000 * seconds, 2)})
         return Response(content, status, headers, "application/json")
 
-    @contextlib.contextmanager
-    def _accepted(self) -> Iterator[None]:
-        """Counts a request in flight."""
-        self.in_flight += 1
-        metrics.IN_FLIGHT.inc()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            metrics.IN_FLIGHT.dec()
-
     def _check_key(self, request: Request) -> None:
         """Raises an ApiError 401 unless the request carries the key."""
         key = self.options.api_key
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
+        if key is not None and not hmac.compare_digest(
+            given.encode("latin-1"), key.encode()
+        ):  # bytes as sent
             raise ApiError(401, "the API key is missing or wrong", {"WWW-Authenticate": "Bearer"})
 
     async def _body(self, request: Request) -> bytes:

@@ -57,7 +57,7 @@ def observe_times(items: int, truncated: int, milliseconds: dict[str, float]) ->
         metric.observe(milliseconds[name] / 1000)
 
 
-def observe_batch(parts: int, tokens: int, seconds: float) -> None:
+def observe_batch(parts: int, tokens: int) -> None:
     """Takes a forward pass."""
     _BATCH_SIZE.observe(parts)
     _BATCH_TOKENS.observe(tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,21 +105,17 @@ class ServedModel:
         for count in _WARM_UP:
             _, parts, *_ = self.prepare(["running shoes"], [f"red running shoe {i}" for i in range(count)])
             reranker.score([part.payload for part in parts])
+        stored = None
+        with contextlib.suppress(ValueError):  # it hashes the weights: not in a request
+            stored = reranker.threshold
+        self.threshold = None if stored is None else stored.threshold
+        """The threshold stored with the model; None if there is none that fits."""
         self.explains = True
         """Whether a score is a sum over tokens, so that `explain` can show it."""
         try:
             reranker.explain("running shoes", ["red running shoe"])
         except ValueError:
             self.explains = False
-
-    @property
-    def threshold(self) -> float | None:
-        """The threshold stored with the model; None if there is none that fits."""
-        try:
-            stored = self.reranker.threshold
-        except ValueError:
-            return None
-        return None if stored is None else stored.threshold
 
     @property
     def max_item_tokens(self) -> int | None:
@@ -174,7 +171,8 @@ class ServedModel:
             Of each part the positions of its items, int64, and what is scored: lists that can be scored apart from
             each other with the same scores; how many texts lost tokens to a limit; the tokens of queries and items.
         """
-        if ids and self._store is None:
+        store = self._store if ids else None
+        if ids and store is None:
             raise ValueError("ids: the server has no token store; it is started with --store FOLDER")
         rows = {queries[0]: np.arange(len(items))}
         if len(queries) > 1:
@@ -189,33 +187,22 @@ class ServedModel:
             query_tokens, lengths = 0, np.zeros(len(own), dtype=np.int64)
             if isinstance(reader, NeuralRanker):
                 encoded_query = reader.encode_queries([whole])
-                if ids and self._store is not None:
-                    encoded = self._store.encode(items, reader.max_item_tokens)
-                else:
-                    encoded = reader.encode_items([whole])
+                limit = reader.max_item_tokens
+                encoded = reader.encode_items([whole]) if store is None else store.encode(items, limit)
                 query_tokens, lengths = len(encoded_query.tokens.values), encoded.tokens.lengths
                 truncated += encoded_query.truncated + encoded.truncated
                 tokens += query_tokens + int(lengths.sum())
                 if reader.reads_token_ids():
-                    states = None
-                    if ids and self._store is not None and self._reads_states:
-                        states = self._store.states(whole.items)
-                    whole = TokenizedList(
-                        whole.query_id,
-                        query,
-                        whole.item_ids,
-                        whole.items,
-                        tokens=encoded.tokens,
-                        states=states,
-                    )
+                    states = store.states(items) if store is not None and self._reads_states else None
+                    texts = ("request", query, whole.item_ids, whole.items)
+                    whole = TokenizedList(*texts, tokens=encoded.tokens, states=states)
             for chosen in reader.parts(whole):
                 part = whole if len(chosen) == len(whole) else whole.select(chosen.tolist())
                 if isinstance(part, TokenizedList) and "max_union_tokens" in reader.init_args:
                     cost = query_tokens + len(np.unique(part.tokens.values))
                 else:
-                    cost = query_tokens * (len(chosen) if reader.independent else 1) + int(
-                        lengths[chosen].sum()
-                    )
+                    copies = len(chosen) if reader.independent else 1
+                    cost = query_tokens * copies + int(lengths[chosen].sum())
                 positions.append(own[chosen])
                 parts.append(Part(part, cost + 2))
         return positions, parts, truncated, tokens

@@ -57,7 +57,7 @@ class Scheduler(Generic[P]):
         run: results of some parts, in their order; it is called in a thread of its own, one call at a time.
         max_tokens: of a batch. A part that has more runs alone.
         max_waiting: tokens that may wait.
-        observe: called with each batch's parts, their tokens and its seconds.
+        observe: called with the number of each batch's parts and their tokens.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Scheduler(Generic[P]):
         run: Callable[[list[P]], list[Any]],
         max_tokens: int,
         max_waiting: int,
-        observe: Callable[[int, int, float], None] = lambda parts, tokens, seconds: None,
+        observe: Callable[[int, int], None] = lambda parts, tokens: None,
     ) -> None:
         self._run, self._observe = run, observe
         self.max_tokens, self.max_waiting = max_tokens, max_waiting
@@ -88,17 +88,16 @@ class Scheduler(Generic[P]):
         """
         waiting = self.waiting
         if waiting and waiting + sum(part.tokens for part in parts) > self.max_waiting:
-            raise Overloaded(self.retry_after(waiting))
+            raise Overloaded(self.retry_after())
         job = Job(parts, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         if self._loop is None or self._loop.done():
             self._loop = asyncio.create_task(self._work())
         return job
 
-    def retry_after(self, tokens: int | None = None) -> int:
-        """Seconds until `tokens` (those that wait) are computed, at the speed of late, between 1 and 60."""
-        tokens = self.waiting if tokens is None else tokens
-        return max(1, min(60, round(tokens / self._speed))) if self._speed else 1
+    def retry_after(self) -> int:
+        """Seconds until what waits is computed, at the speed of late, between 1 and 60."""
+        return max(1, min(60, round(self.waiting / self._speed))) if self._speed else 1
 
     async def _work(self) -> None:
         while batch := self._pick():
@@ -110,7 +109,7 @@ class Scheduler(Generic[P]):
             results = await asyncio.get_running_loop().run_in_executor(self.thread, self._results, payloads)
             seconds = time.perf_counter() - start
             self._speed += (tokens / seconds - self._speed) * (0.1 if self._speed else 1.0)
-            self._observe(len(batch), tokens, seconds)
+            self._observe(len(batch), tokens)
             for job in {id(job): job for job, _ in batch}.values():
                 job.computed += seconds
             for (job, _), result in zip(batch, results, strict=True):

@@ -51,6 +51,8 @@ class _Supervisor:
         self.options, self.listener = options, listener
         self.ready = _CONTEXT.Event()
         self.workers: dict[int, _Worker] = {}
+        self.due = dict.fromkeys(range(options.workers), 0.0)
+        """When the workers that are not there are to start."""
         self.stopping = 0.0
         """When the signal to stop came; 0: not yet."""
         self.failures = 0
@@ -60,26 +62,26 @@ class _Supervisor:
         """Until all workers have ended after SIGTERM or SIGINT.
 
         Raises:
-            ValueError: if the model cannot be loaded at the start.
+            ValueError: if no worker can load the model.
         """
         for stop in _STOP:
             signal.signal(stop, self._stop)
         signal.signal(signal.SIGHUP, lambda *_: self._send(signal.SIGHUP))
-        for number in range(self.options.workers):
-            self._start(number)
-        while self.workers:
+        while self.workers or not self.stopping:
             for worker in list(self.workers.values()):
                 if worker.pipe.poll():
                     self._heard(worker)
             for number, worker in list(self.workers.items()):
                 if not worker.process.is_alive():
                     self._ended(number, worker)
+            for number in [n for n, when in self.due.items() if when <= time.monotonic()]:
+                if not self.stopping:
+                    self._start(number)
             if self.stopping and time.monotonic() - self.stopping > self.options.drain_timeout + 5:
                 for worker in self.workers.values():
                     worker.process.kill()
             handles = [h for w in self.workers.values() for h in (w.process.sentinel, w.pipe)]
-            if handles:
-                wait(handles, timeout=1.0)
+            wait(handles, timeout=1.0 if self.workers else 0.1)
         if self.message is not None:
             raise ValueError(self.message)
 
@@ -90,13 +92,22 @@ class _Supervisor:
         process.start()
         there.close()
         self.workers[number] = _Worker(process, here, time.monotonic())
+        del self.due[number]
+        if self.stopping:  # since a moment ago: it was not among those that were told
+            self._send(signal.SIGTERM)
 
     def _heard(self, worker: _Worker) -> None:
+        """Takes a worker's word that it cannot load the model, which ends the server unless others answer."""
         try:
-            self.message = worker.pipe.recv()
-            self._stop()
+            message = worker.pipe.recv()
         except (EOFError, OSError):
             worker.process.join(1.0)  # it is about to end
+            return
+        if self.ready.is_set() and len(self.workers) > 1:
+            print(message, file=sys.stderr)
+        else:
+            self.message = message
+            self._stop()
 
     def _ended(self, number: int, worker: _Worker) -> None:
         worker.process.join()
@@ -111,9 +122,9 @@ class _Supervisor:
         lived = time.monotonic() - worker.started
         self.failures = 0 if lived > _SLOWEST_RESTART else self.failures + 1
         print(f"worker {number} ended with {worker.process.exitcode}; it is restarted", file=sys.stderr)
-        if self.failures > 1:  # a worker that ends again and again is restarted ever later
-            time.sleep(min(_SLOWEST_RESTART, 2.0**self.failures / 4))
-        self._start(number)
+        # a worker that ends again and again is restarted ever later
+        later = min(_SLOWEST_RESTART, 2.0 ** min(self.failures, 10) / 4) if self.failures > 1 else 0.0
+        self.due[number] = time.monotonic() + later
 
     def _stop(self, *_: Any) -> None:
         self.stopping = self.stopping or time.monotonic()

@@ -215,11 +215,14 @@ def test_pyterrier_sets_scores_and_ranks_of_each_query(reranker: Reranker) -> No
         stage(frame.drop(columns="title"))
     with pytest.raises(ValueError, match="'q1', field 'query'"):
         stage(frame.assign(query=[str(i) for i in range(8)], qid="q1"))
+    with pytest.raises(ValueError, match="'qid': a row has none"):
+        stage(frame.assign(qid=[None, *frame["qid"][1:]]))
 
 
 def test_beir_scores_the_best_of_the_first_stage(reranker: Reranker) -> None:
     made = module("beir")
     corpus = {str(i): {"title": t.split()[0], "text": " ".join(t.split()[1:])} for i, t in enumerate(TEXTS)}
+    corpus["3"] = {"title": None, "text": TEXTS[3]}  # type: ignore[dict-item]
     first = {"q": {str(i): float(i) for i in range(5)}, "r": {"1": 0.5}, "none": {}}
     queries = {"q": QUERY, "r": "dog", "none": "cat"}
     found = made.BEIRReranker(reranker).rerank(corpus, queries, first, top_k=3)

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from crossjem_pl.rankers import BM25, DPR, Ahead, CrossJEM
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.rankers.threshold import THRESHOLD_FILE
 from crossjem_pl.text.token_store import TokenStore
+from tests.cli.conftest import Ran
 from tests.conftest import example_lists
 from tests.evaluation.run_folders import write_run_folder
 
@@ -44,18 +46,14 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert command in capsys.readouterr().out
 
 
-def test_rank_prints_a_table(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_prints_a_table(model: str, tmp_path: Path, crossjem: Callable[..., Ran]) -> None:
     file = tmp_path / "items.txt"
     file.write_text("blue boots\nred [bold]lamp[/bold]\n", encoding="utf-8")
-    assert (
-        main(["rank", model, "red shoes", "trail shoes", "--items", str(file), "--explain", "--top-k", "2"])
-        == 0
-    )
-    out = capsys.readouterr().out
+    command = ("rank", model, "red shoes", "--items", file)
+    out = crossjem(*command, "trail shoes", "--explain", "--top-k", "2").out
     assert "red shoes" in out
     assert "contributions" in out
-    assert main(["rank", model, "red shoes", "--items", str(file)]) == 0
-    assert "[bold]lamp[/bold]" in capsys.readouterr().out, "texts are printed as they are"
+    assert "[bold]lamp[/bold]" in crossjem(*command).out, "texts are printed as they are"
 
 
 @pytest.mark.parametrize(
@@ -83,9 +81,9 @@ def test_lists_come_from_standard_input(
     assert (one.query, one.items[0][:4]) == ("red", "shoe")
 
 
-def test_rank_prints_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rank", model, "red shoes", "boots", "red shoe", "--json", "--explain", "--top-k", "1"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_rank_prints_json(model: str, crossjem: Callable[..., Ran]) -> None:
+    options = ("--json", "--explain", "--top-k", "1")
+    found = json.loads(crossjem("rank", model, "red shoes", "boots", "red shoe", *options).out)
     (best,) = found["items"]
     expected = Reranker(model, "cpu").rank("red shoes", ["boots", "red shoe"])[0]
     assert (best["index"], best["text"]) == (expected.index, expected.text)
@@ -97,16 +95,14 @@ def test_rank_prints_json(model: str, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     "model", [[], ["packaged:all-MiniLM-L6-v2"], ["--model", "packaged:all-MiniLM-L6-v2"]]
 )
-def test_rank_needs_no_trained_model(model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_needs_no_trained_model(model: list[str], crossjem: Callable[..., Ran]) -> None:
     texts = ["running shoes", "office chair", "trail shoes"]
-    assert main(["rank", *model, *texts, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["items"]
+    rows = json.loads(crossjem("rank", *model, *texts, "--json").out)["items"]
     assert [row["index"] for row in rows] == [1, 0]
     assert [row["score"] for row in rows] == pytest.approx([0.6627, 0.0745], abs=1e-4)
-    assert main(["rank", *model, texts[0], "--top-k", "2", *texts[1:]]) == 0, (
-        "options may stand between texts"
-    )
-    assert ("not trained on your lists" in capsys.readouterr().out) is (not model)
+    status, out, _ = crossjem("rank", *model, texts[0], "--top-k", "2", *texts[1:])
+    assert status == 0, "options may stand between texts"
+    assert ("not trained on your lists" in out) is (not model)
 
 
 @pytest.mark.parametrize(
@@ -128,48 +124,40 @@ def test_rank_needs_no_trained_model(model: list[str], capsys: pytest.CaptureFix
     ],
 )
 def test_mistakes_are_named(
-    arguments: list[str], named: str, model: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], named: str, model: str, crossjem: Callable[..., Ran]
 ) -> None:
-    assert main([model if a == "MODEL" else a for a in arguments]) == 2
-    error = capsys.readouterr().err
+    status, _, error = crossjem(*(model if a == "MODEL" else a for a in arguments))
+    assert status == 2
     assert error.startswith("error: ")
     assert named in error
 
 
-def test_convert_evaluate_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_evaluate_and_compare(tmp_path: Path, crossjem: Callable[..., Ran]) -> None:
     lists = example_lists(9, seed=3)
     write_lists(lists, tmp_path / "lists.jsonl")
-    assert main(["convert", str(tmp_path / "lists.jsonl"), str(tmp_path / "lists.parquet")]) == 0
+    assert crossjem("convert", tmp_path / "lists.jsonl", tmp_path / "lists.parquet").status == 0
     assert list(read_lists(tmp_path / "lists.parquet")) == lists
-    write_run(lists, tmp_path / "a.trec")
-    write_run(lists, tmp_path / "b.trec", tag="b")
-    write_qrels(lists, tmp_path / "qrels")
-    assert (
-        main(["evaluate", str(tmp_path / "a.trec"), str(tmp_path / "qrels"), "--out", str(tmp_path / "m")])
-        == 0
-    )
-    assert "| RR@10 | 1.0000 |" in capsys.readouterr().out
+    runs, qrels = (tmp_path / "a.trec", tmp_path / "b.trec"), tmp_path / "qrels"
+    for path in runs:
+        write_run(lists, path, tag=path.stem)
+    write_qrels(lists, qrels)
+    assert "| RR@10 | 1.0000 |" in crossjem("evaluate", runs[0], qrels, "--out", tmp_path / "m").out
     assert (tmp_path / "m" / "metrics.json").exists()
-    assert main(["evaluate", str(tmp_path / "a.trec"), str(tmp_path / "qrels"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["means"]["RR@10"] == 1.0
-    runs = [str(tmp_path / "a.trec"), str(tmp_path / "b.trec")]
-    out = ["--qrels", str(tmp_path / "qrels"), "--out", str(tmp_path / "comparison")]
-    assert main(["compare", *runs, *out]) == 0
+    assert json.loads(crossjem("evaluate", runs[0], qrels, "--json").out)["means"]["RR@10"] == 1.0
+    comparison = ("compare", *runs, "--qrels", qrels, "--out", tmp_path / "comparison")
+    assert crossjem(*comparison).status == 0
     for suffix in ("md", "csv", "html"):
         assert (tmp_path / "comparison" / f"compare.{suffix}").stat().st_size > 100
-    capsys.readouterr()
-    assert main(["compare", *runs, *out, "--json"]) == 0
-    assert [row["RR@10"] for row in json.loads(capsys.readouterr().out)] == [1.0, 1.0]
+    assert [row["RR@10"] for row in json.loads(crossjem(*comparison, "--json").out)] == [1.0, 1.0]
 
 
 def test_the_table_of_compare_fits_the_pipe(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, crossjem: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [str(write_run_folder(tmp_path / name, 1.0, None)) for name in ("monobert", "crossjem")]
     for columns in (80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
-        assert main(["compare", *folders, "--out", str(tmp_path / "out")]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = crossjem("compare", *folders, "--out", tmp_path / "out").out.splitlines()
         rows = [line for line in lines if line.startswith(("│", "┃"))]
         assert 60 < max(map(len, rows)) <= columns
         text = " ".join(lines)
@@ -177,7 +165,9 @@ def test_the_table_of_compare_fits_the_pipe(
             assert word in text
 
 
-def test_blend_grades_the_irrelevant_and_keeps_the_relevant_on_top(tiny_bert: str, tmp_path: Path) -> None:
+def test_blend_grades_the_irrelevant_and_keeps_the_relevant_on_top(
+    tiny_bert: str, model: str, tmp_path: Path, crossjem: Callable[..., Ran]
+) -> None:
     dual = DPR(tiny_bert, max_query_tokens=16, max_item_tokens=16, pooling="mean")
     save_ranker(dual, tmp_path / "dual")
     lists = example_lists(5, seed=8)
@@ -187,19 +177,13 @@ def test_blend_grades_the_irrelevant_and_keeps_the_relevant_on_top(tiny_bert: st
     assert main(command) == 0
     scores = read_scores(out)
     assert len(scores) == sum(map(len, lists))
+    assert "needs a dual encoder" in crossjem(*command[:3], model, "--out", out).err
+    write_lists([RankingList.from_texts("red", ["shoe"], "bare")], tmp_path / "bare.jsonl")
+    assert "list 'bare' has no labels" in crossjem("blend", tmp_path / "bare.jsonl", *command[2:]).err
     for one, cosines in zip(lists, Reranker(dual, device="cpu").score(lists), strict=True):
         for item_id, label, cosine in zip(one.item_ids, one.labels or (), cosines.tolist(), strict=True):
             expected = 1 / (1 + math.exp(-(8 * cosine + 6 * label - 7)))
             assert scores[one.query_id, item_id] == pytest.approx(expected, rel=1e-5)
-
-
-def test_blend_refuses_other_models_and_lists_without_labels(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_lists(example_lists(2), tmp_path / "lists.jsonl")
-    command = ["blend", str(tmp_path / "lists.jsonl"), "--model", model, "--out", str(tmp_path / "s.parquet")]
-    assert main(command) == 2
-    assert "needs a dual encoder" in capsys.readouterr().err
 
 
 # --- tune and tokens ---------------------------------------------------------------------------------------
@@ -216,11 +200,10 @@ def folder(model: str, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_tune_prints_what_it_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_prints_what_it_measured(folder: Path, crossjem: Callable[..., Ran]) -> None:
     before = (folder / "config.json").read_text()
     options = ["--items", "30", "--samples", "2", "--rounds", "1", "--device", "cpu", "--precisions"]
-    assert main(["tune", str(folder), *options]) == 0
-    printed = capsys.readouterr().out
+    printed = crossjem("tune", folder, *options).out
     for words in ("2 lists of 30 to 30 items, cpu", "as before", "L_u 128", "ms a list before"):
         assert words in printed
     assert (folder / "config.json").read_text() == before
@@ -253,7 +236,7 @@ def test_tune_compares_with_models_of_other_forms(
         for one, row in zip(first, scores, strict=True)
     ]
     assert found[own][2] == pytest.approx(sum(1 / rank for rank in ranks) / 3, abs=1e-4)
-    bare = [RankingList.from_texts(one.query, one.items, one.query_id) for one in first]
+    bare = [RankingList.from_texts(one.query, [*one.items, one.items[0]], one.query_id) for one in first]
     write_lists(bare, tmp_path / "bare.jsonl")
     assert main(["tune", str(folder), str(tmp_path / "bare.jsonl"), *options, "--against", other]) == 0
     printed = capsys.readouterr().out
@@ -278,42 +261,41 @@ def test_tune_saves_its_choice_and_says_what_becomes_of_the_threshold(
 
 
 def test_tokens_of_items_are_stored_for_ranking_by_id(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, tmp_path: Path, crossjem: Callable[..., Ran]
 ) -> None:
-    table = tmp_path / "items.tsv"
+    table, lists, store, of_lists = (
+        tmp_path / name for name in ("items.tsv", "lists.jsonl", "store", "of-lists")
+    )
     table.write_text("a1\tred running shoes\nb2\tdog food\n\na1\tred running shoes\nc3\tblue car with\ttab\n")
-    store = str(tmp_path / "store")
-    assert main(["tokens", str(table), "--model", model, "--out", store]) == 0
-    printed = capsys.readouterr().out
+    printed = crossjem("tokens", table, "--model", model, "--out", store).out
     assert "Wrote 3 items" in printed
     assert "0 longer than 256 tokens, 1 repeats left out" in printed
-    assert main(["rank", model, "red shoes", "b2", "a1", "c3", "--store", store, "--json"]) == 0
-    by_id = json.loads(capsys.readouterr().out)["items"]
-    by_text = Reranker(model, "cpu").rank(
-        "red shoes", ["dog food", "red running shoes", "blue car with\ttab"]
-    )
+    ranking = crossjem("rank", model, "red shoes", "b2", "a1", "c3", "--store", store, "--json").out
+    by_id = json.loads(ranking)["items"]
+    texts = ["dog food", "red running shoes", "blue car with\ttab"]
+    by_text = Reranker(model, "cpu").rank("red shoes", texts)
     assert [(row["index"], row["score"]) for row in by_id] == [(row.index, row.score) for row in by_text]
-    write_lists(example_lists(1), tmp_path / "lists.jsonl")
-    out = str(tmp_path / "of-lists")
-    assert main(["tokens", str(tmp_path / "lists.jsonl"), "--model", model, "--out", out]) == 0
-    assert len(TokenStore.open(out)) == len(example_lists(1)[0])
+    write_lists(example_lists(1), lists)
+    assert crossjem("tokens", lists, "--model", model, "--out", of_lists).status == 0
+    assert len(TokenStore.open(of_lists)) == len(example_lists(1)[0])
 
 
 def test_mistakes_of_tune_and_tokens_are_named(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, tmp_path: Path, crossjem: Callable[..., Ran]
 ) -> None:
     table = tmp_path / "items.tsv"
     table.write_text("a1\tred shoes\nno tab here\n")
     save_ranker(BM25(), tmp_path / "bm25")
-    tokens = ["--model", model, "--out", str(tmp_path / "store")]
-    for arguments, message in (
-        (["tokens", str(table), *tokens], "items.tsv, line 2: expected id<TAB>text, got 'no tab here'"),
-        (["tokens", str(tmp_path / "none.tsv"), *tokens], "none.tsv"),
-        (["tune", str(tmp_path / "bm25"), "--items", "5"], "BM25 (bm25) runs no network in torch"),
-        (["tune", model, "--items", "0"], "--items must be at least 1, got 0"),
-        (["tune", "some/hub-model", "--save"], "--save needs a model folder"),
-        (["tune", model, str(tmp_path / "none.jsonl")], "none.jsonl"),
+    tokens = ("--model", model, "--out", tmp_path / "store")
+    for words, message in (
+        (("tokens", table, *tokens), "items.tsv, line 2: expected id<TAB>text, got 'no tab here'"),
+        (("tokens", tmp_path / "none.tsv", *tokens), "none.tsv"),
+        (("tune", tmp_path / "bm25", "--items", "5"), "BM25 (bm25) runs no network in torch"),
+        (("tune", model, "--items", "0"), "--items must be at least 1, got 0"),
+        (("tune", "some/hub-model", "--save"), "--save needs a model folder"),
+        (("tune", model, tmp_path / "none.jsonl"), "none.jsonl"),
     ):
-        assert main(arguments) == 2
-        assert message in capsys.readouterr().err
+        status, _, error = crossjem(*words)
+        assert status == 2
+        assert message in error
     assert not (tmp_path / "store").exists()

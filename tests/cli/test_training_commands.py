@@ -53,22 +53,24 @@ def project(tiny_models_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
+def run(command: str, project: Path, folder: Path, *options: str) -> int:
+    """The status of a training's command with the project's configuration and another run folder."""
+    try:
+        return main(
+            [command, "-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(folder), *options]
+        )
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+
+
+ONE_EPOCH = ("--trainer.max_epochs", "1")
+
+
 def test_a_run_folder_holds_everything(project: Path) -> None:
     run = project / "run"
-    expected = {
-        "config.yaml",
-        "metrics.csv",
-        "model",
-        "checkpoints",
-        "val.trec",
-        "val.qrels",
-        "val_lists.parquet",
-    }
-    expected |= {"summary.json", "val_metrics.json", "val_metrics.md"}
-    assert expected <= {p.name for p in run.iterdir()}
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
-        p.name for p in (run / "model").iterdir()
-    }
+    files = "config.yaml metrics.csv val.trec val.qrels val_lists.parquet summary.json val_metrics.json val_metrics.md"
+    files += " model/model.safetensors model/config.json model/tokenizer.json checkpoints/last.ckpt"
+    assert not [name for name in files.split() if not (run / name).is_file()]
     again = yaml.safe_load((run / "config.yaml").read_text())
     assert again["data"]["n_items"] == 4
     rows = pd.read_csv(run / "metrics.csv")
@@ -82,8 +84,7 @@ def test_a_run_folder_holds_everything(project: Path) -> None:
 
 def test_a_logger_writes_beside_metrics_csv(project: Path, tmp_path: Path) -> None:
     logger = ["--trainer.logger", "TensorBoardLogger", "--trainer.logger.save_dir", str(tmp_path)]
-    options = ["--trainer.max_epochs", "1", "--trainer.default_root_dir", str(tmp_path)]
-    assert main(["fit", "-c", str(project / "config.yaml"), *options, *logger]) == 0
+    assert run("fit", project, tmp_path, *ONE_EPOCH, *logger) == 0
     assert (tmp_path / "metrics.csv").is_file()
     (events,) = tmp_path.rglob("events.out.tfevents.*")
     assert b"train/loss" in events.read_bytes()
@@ -138,8 +139,7 @@ def test_averaged_weights_are_what_is_validated_and_exported(
     project: Path, tmp_path: Path, callback: str, option: str
 ) -> None:
     averaging = [f"--trainer.callbacks+={callback}", f"--trainer.callbacks.{option}", "0.5"]
-    more = ["--trainer.default_root_dir", str(tmp_path), "--model.lr", "1e-2"]
-    assert main(["fit", "-c", str(project / "config.yaml"), *averaging, *more]) == 0
+    assert run("fit", project, tmp_path, "--model.lr", "1e-2", *averaging) == 0
     assert_model_gave_the_run(project, tmp_path)
 
 
@@ -149,10 +149,8 @@ def test_the_average_with_the_start_leaves_training_alone(project: Path, tmp_pat
         "--trainer.callbacks.share",
         "0.25",
     ]
-    more = ["--model.lr", "1e-2", "--trainer.max_epochs", "1"]
     for name, options in {"plain": [], "averaged": averaging}.items():
-        root = ["--trainer.default_root_dir", str(tmp_path / name)]
-        assert main(["fit", "-c", str(project / "config.yaml"), *options, *more, *root]) == 0
+        assert run("fit", project, tmp_path / name, "--model.lr", "1e-2", *ONE_EPOCH, *options) == 0
     config = yaml.safe_load((tmp_path / "plain" / "config.yaml").read_text())
     assert "AverageWithStart" in str(yaml.safe_load((tmp_path / "averaged" / "config.yaml").read_text()))
     assert "AverageWithStart" not in str(config)
@@ -184,9 +182,8 @@ def assert_model_gave_the_run(project: Path, folder: Path) -> None:
 
 
 def test_predict_writes_a_run(project: Path, tmp_path: Path) -> None:
-    options = ["--data.predict", "train.jsonl", "--trainer.default_root_dir", str(tmp_path)]
-    weights = ["--model.weights", str(project / "run" / "model")]
-    assert main(["predict", "-c", str(project / "config.yaml"), *options, *weights]) == 0
+    options = ["--data.predict", "train.jsonl", "--model.weights", str(project / "run" / "model")]
+    assert run("predict", project, tmp_path, *options) == 0
     assert len(read_run(tmp_path / "predict.trec")) == 16
 
 
@@ -194,18 +191,17 @@ def test_a_second_fit_sets_the_first_aside(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the second does not write, such as the run of a test, is not left beside what it does write."""
-    options = ["-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(tmp_path)]
-    options += ["--trainer.max_epochs", "1"]
-    assert main(["fit", *options]) == 0
-    assert main(["test", *options, "--model.weights", str(tmp_path / "model")]) == 0
+    weights = ["--model.weights", str(tmp_path / "model")]
+    assert run("fit", project, tmp_path, *ONE_EPOCH) == 0
+    assert run("test", project, tmp_path, *weights) == 0
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
-    assert main(["fit", *options, "--model.weights", str(tmp_path / "model")]) == 2
+    assert run("fit", project, tmp_path, *ONE_EPOCH, *weights) == 2
     assert "is in the folder of this run" in capsys.readouterr().err
     for mistake in (["--data.train", "absent.jsonl"], ["--trainer.accelerator", "absent"]):
-        assert main(["fit", *options, *mistake]) == 2
+        assert run("fit", project, tmp_path, *ONE_EPOCH, *mistake) == 2
         assert "absent" in capsys.readouterr().err
     assert (tmp_path / "model").exists()
-    assert main(["fit", *options]) == 0
+    assert run("fit", project, tmp_path, *ONE_EPOCH) == 0
     assert (
         f"{tmp_path} holds an earlier run, which is in {tmp_path / 'earlier-1'} now"
         in capsys.readouterr().err
@@ -214,7 +210,7 @@ def test_a_second_fit_sets_the_first_aside(
     assert (tmp_path / "earlier-1" / "test.trec").exists()
     assert not (tmp_path / "test.trec").exists()
     assert set(json.loads((tmp_path / "summary.json").read_text())["split_metrics"]) == {"val"}
-    assert main(["fit", *options, "--ckpt_path", "last", "--trainer.max_epochs", "2"]) == 0
+    assert run("fit", project, tmp_path, "--ckpt_path", "last", "--trainer.max_epochs", "2") == 0
     assert (tmp_path / "metrics-1.csv").exists()
     assert not (tmp_path / "earlier-2").exists()
 
@@ -222,7 +218,6 @@ def test_a_second_fit_sets_the_first_aside(
 def test_two_runs_do_not_share_a_folder(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(tmp_path)]
     here, there = multiprocessing.Pipe()
 
     def hold() -> None:
@@ -233,18 +228,15 @@ def test_two_runs_do_not_share_a_folder(
     process = multiprocessing.get_context("fork").Process(target=hold)
     process.start()
     assert here.recv() == "held"
-    for command in (
-        ["validate", *options],
-        ["test", str(project / "run" / "model"), "x", "--out", str(tmp_path)],
-    ):
-        assert main(command) == 2
-        assert f"a run of process {process.pid} on " in capsys.readouterr().err
+    assert run("validate", project, tmp_path) == 2
+    assert main(["test", str(project / "run" / "model"), "x", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count(f"a run of process {process.pid} on ") == 2
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_zero_only, "rank", 1)
-        assert main(["validate", *options]) == 0, "only the first process of a run takes the lock"
+        assert run("validate", project, tmp_path) == 0, "only the first process of a run takes the lock"
     process.kill()
     process.join()
-    assert main(["validate", *options]) == 0, "the lock of a dead process is none"
+    assert run("validate", project, tmp_path) == 0, "the lock of a dead process is none"
 
 
 def test_stages_say_what_they_read(
@@ -262,13 +254,11 @@ def test_stages_say_what_they_read(
 def test_bm25_is_evaluated_and_cannot_be_fitted(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overlay = str(root() / "experiments" / "rankers" / "bm25.yaml")
-    arguments = ["-c", str(project / "config.yaml"), "-c", overlay]
-    arguments += ["--trainer.default_root_dir", str(tmp_path)]
-    assert main(["validate", *arguments]) == 0
+    overlay = ["-c", str(root() / "experiments" / "rankers" / "bm25.yaml")]
+    assert run("validate", project, tmp_path, *overlay) == 0
     assert len(read_run(tmp_path / "val.trec")) == 7
     capsys.readouterr()
-    assert main(["fit", *arguments]) == 2
+    assert run("fit", project, tmp_path, *overlay) == 2
     assert "nothing to train" in capsys.readouterr().err
 
 
@@ -292,12 +282,7 @@ def test_a_mistake_is_one_screen_that_names_it(
     row = '{"query_id": "1", "query": "red shoes", "item_ids": ["a"], "items": ["shoes"], "labels": [1]}\n'
     (project / "wrong.jsonl").write_text(row.replace('"items"', '"itemz"'))
     (project / "broken.jsonl").write_text(row + row[:40] + "\n")
-    arguments = ["fit", "-c", str(project / "config.yaml"), "--trainer.default_root_dir", str(tmp_path)]
-    try:
-        status = main([*arguments, *options])
-    except SystemExit as stopped:
-        status = stopped.code  # type: ignore[assignment]
-    assert status == 2
+    assert run("fit", project, tmp_path, *options) == 2
     error = capsys.readouterr().err
     assert named in error
     assert "Traceback" not in error
@@ -311,14 +296,10 @@ def test_a_file_of_lists_is_never_read_as_a_configuration(
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
     (tmp_path / "wrong.jsonl").write_text(json.dumps({**row, "query": ""}))
     monkeypatch.chdir(tmp_path)
-    arguments = ["validate", "-c", str(project / "config.yaml")]
-    arguments += ["--trainer.default_root_dir", str(tmp_path / "run")]
-    assert main([*arguments, "--data.root", ".", "--data.val", "one.jsonl"]) == 0
-    assert main([*arguments, "--data.root", ".", "--data.val", "wrong.jsonl"]) == 2
+    for file, status in (("one.jsonl", 0), ("wrong.jsonl", 2)):
+        assert run("validate", project, tmp_path / "run", "--data.root", ".", "--data.val", file) == status
     error = capsys.readouterr().err
-    assert "wrong.jsonl" in error
-    assert "line 1" in error
-    assert "query" in error
+    assert all(named in error for named in ("wrong.jsonl", "line 1", "query"))
 
 
 @pytest.fixture
@@ -349,13 +330,8 @@ def test_a_configuration_imports_only_what_is_allowed(
 ) -> None:
     part, field = named.split(".")
     (tmp_path / "more.yaml").write_text(yaml.safe_dump({part: {field: value}}))
-    files = ["-c", str(project / "config.yaml"), "-c", str(tmp_path / "more.yaml")]
-    arguments = [*files, "--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.max_epochs", "1"]
-    try:
-        status = main(["fit", "--allow-classes", *arguments])
-    except SystemExit as stopped:
-        status = stopped.code  # type: ignore[assignment]
-    assert status == 2
+    more = ["-c", str(tmp_path / "more.yaml"), "--allow-classes"]
+    assert run("fit", project, tmp_path / "run", *ONE_EPOCH, *more) == 2
     error = capsys.readouterr().err
     assert (value["class_path"] if isinstance(value, dict) else "stranger") in error
     assert "allowed" in error or "--allow-classes does not allow" in error
@@ -363,9 +339,8 @@ def test_a_configuration_imports_only_what_is_allowed(
 
 
 def test_a_named_prefix_is_allowed(project: Path, tmp_path: Path, stranger: None) -> None:
-    arguments = ["-c", str(project / "config.yaml"), "--model.loss", "stranger.Loss"]
-    arguments += ["--trainer.default_root_dir", str(tmp_path / "run"), "--trainer.max_epochs", "1"]
-    assert main(["fit", *arguments, "--allow-classes=stranger,other"]) == 0
+    options = ["--model.loss", "stranger.Loss", "--allow-classes=stranger,other"]
+    assert run("fit", project, tmp_path / "run", *ONE_EPOCH, *options) == 0
     assert "stranger" in sys.modules
 
 

@@ -122,10 +122,10 @@ def test_every_axis_of_the_graph_is_dynamic(ranker: CrossJEM, tmp_path: Path) ->
     assert axes == ranker.run_axes
 
 
-@pytest.mark.parametrize("make", [lambda bert: DPR(bert, **LIMITS), lambda bert: BM25()])
-def test_other_rankers_are_refused(make: Callable[[str], Ranker], tiny_bert: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot be exported; these rankers can: .*crossjem, monobert"):
-        export_ranker(make(tiny_bert), tmp_path)
+def test_other_rankers_are_refused(tiny_bert: str, tmp_path: Path) -> None:
+    for other in (DPR(tiny_bert, **LIMITS), BM25()):
+        with pytest.raises(ValueError, match=r"cannot be exported; these rankers can: .*crossjem, monobert"):
+            export_ranker(other, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -135,8 +135,7 @@ def test_export_leaves_the_ranker_as_it_was(tiny_bert: str, tmp_path: Path) -> N
     before = [module.training for module in ranker.modules()]
     export_ranker(ranker, tmp_path)
     assert [module.training for module in ranker.modules()] == before
-    assert True in before
-    assert False in before
+    assert {*before} == {True, False}
 
 
 # --- the folder --------------------------------------------------------------------------------------------
@@ -150,11 +149,7 @@ def test_a_reranker_finds_out_what_the_folder_holds(ranker: CrossJEM, folder: Pa
         ranked = exported.rank("red running shoes", ITEMS)
         assert [item.index for item in ranked] == [item.index for item in expected]
         assert [item.score for item in ranked] == pytest.approx([item.score for item in expected], abs=1e-4)
-        assert exported.device.type == "cpu"
-
-
-def test_texts_that_are_cut_are_counted(folder: Path) -> None:
-    exported = Reranker.from_pretrained(folder)
+        assert (exported.device.type, exported.truncated) == ("cpu", 0)
     exported.rank("red shoes", ["shoes " * 40, "boots"])
     assert exported.truncated == 1
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,8 @@ from crossjem_pl.data.shards import write_shards
 from crossjem_pl.data.teacher import join_scores, read_provenance, read_scores
 from crossjem_pl.files import as_path
 from crossjem_pl.inference import Reranker
-from crossjem_pl.inference.score import Job, _Scoring, score
+from crossjem_pl.inference import score as module
+from crossjem_pl.inference.score import Job, Part, _Scoring, estimate, score
 from crossjem_pl.inference.teach import teach
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import CrossJEM, MonoT5
@@ -80,7 +84,17 @@ def test_every_list_is_scored_once(
     model: str, source: Path, lists: list[RankingList], tmp_path: Path
 ) -> None:
     out = tmp_path / "scores"
-    command = ["score", model, str(source), "--out", str(out), "--lists-per-part", "5"]
+    command = [
+        "score",
+        model,
+        str(source),
+        "--out",
+        str(out),
+        "--lists-per-part",
+        "5",
+        "--precision",
+        "float32",
+    ]
     assert main(command) == 0
     parts = sorted(out.glob("*.parquet"))
     assert len(parts) >= 4
@@ -95,32 +109,25 @@ def test_every_list_is_scored_once(
     assert stored(out) == before, "nothing is done twice"
 
 
-def test_what_was_interrupted_goes_on(model: str, source: Path, tmp_path: Path) -> None:
-    whole, stopped = (Job(model, source, tmp_path / name, 5) for name in ("whole", "stopped"))
+def test_what_another_call_did_is_not_done_again(model: str, source: Path, tmp_path: Path) -> None:
+    """Whether the other one was interrupted, or goes on in another process."""
+    whole, shared = (Job(model, source, tmp_path / name, 5) for name in ("whole", "shared"))
     assert len(list(score(whole))) == len(list(whole.out.glob("*.parquet")))
-    done = next(iter(score(stopped)))
-    assert not json.loads((stopped.out / "manifest.json").read_text())["complete"]
-    with pytest.raises(ValueError, match="not complete"):
-        read_scores(stopped.out)
-    later = list(score(stopped))
-    assert done.number not in {part.number for part in later}
-    assert stored(stopped.out) == stored(whole.out)
-
-
-def test_two_processes_share_a_job(model: str, source: Path, tmp_path: Path) -> None:
-    job = Job(model, source, tmp_path / "shared", 5)
-    alone = Job(model, source, tmp_path / "alone", 5)
-    list(score(alone))
-    first = score(job)
+    first = score(shared)
     parts = [next(first)]
-    parts += list(score(job))  # another process does the rest
-    assert list(first) == [], "what is there is not done again"
+    assert not json.loads((shared.out / "manifest.json").read_text())["complete"]
+    with pytest.raises(ValueError, match="not complete"):
+        read_scores(shared.out)
+    parts += list(score(shared))
+    assert list(first) == []
     assert len({part.number for part in parts}) == len(parts)
-    assert stored(job.out) == stored(alone.out)
+    assert stored(shared.out) == stored(whole.out)
 
 
-def test_a_job_that_is_killed_goes_on(model: str, source: Path, tmp_path: Path) -> None:
+def test_a_job_that_is_killed_goes_on(model: str, lists: list[RankingList], tmp_path: Path) -> None:
     """SIGKILL in the middle of a part: no file is cut, none is left out."""
+    source = tmp_path / "lists.jsonl"
+    write_lists(lists, source)
     out, whole = tmp_path / "out", tmp_path / "whole"
     code = f"""
 import os, signal
@@ -209,6 +216,44 @@ def test_bad_rows_are_an_error_or_named_and_left_out(
     told = "".join(path.read_text() for path in sorted((tmp_path / "skipping").glob("bad-*.txt")))
     assert all(problem in told for problem in problems)
     assert read_scores(tmp_path / "skipping").keys() == expected(model, lists).keys()
+
+
+def test_parts_without_a_good_list_are_written_and_measured(
+    model: str, lists: list[RankingList], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "lists.jsonl", tmp_path / "out"
+    bad = [RankingList(f"mute {i}", "red", ("a",), ("\u200b\u200d",)) for i in range(5)]
+    write_lists([*bad, *lists[:5]], source)
+    command = ["score", model, str(source), "--out", str(out), "--lists-per-part", "5", "--skip-bad"]
+    assert main([*command, "--dry-run"]) == 0
+    assert main(command) == 0
+    assert "5 bad rows or lists" in capsys.readouterr().out
+    assert read_scores(out).keys() == expected(model, lists[:5]).keys()
+    write_lists(bad[:1], tmp_path / "bad.parquet")
+    command[2] = str(tmp_path / "bad.parquet")
+    assert main([*command, "--dry-run"]) == 0, "read, if not scored"
+
+
+def test_the_best_are_chosen_by_scores_that_probabilities_cannot_tell_apart(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RankingList("q", "red", ("a", "b", "c"), ("shoes", "boots", "sofa"))
+    write_lists([one], tmp_path / "one.jsonl")
+    scores = torch.tensor([40.0, 60.0, 50.0])
+    monkeypatch.setattr(Reranker, "score", lambda self, lists: [scores for _ in lists])
+    list(score(Job(model, tmp_path / "one.jsonl", tmp_path / "out", top_k=2, probabilities=True)))
+    assert list(read_scores(tmp_path / "out")) == [("q", "b"), ("q", "c")]
+    with pytest.raises(ValueError, match="min_score must be a number, got nan"):
+        Job(model, tmp_path / "one.jsonl", tmp_path / "out", min_score=np.nan)
+
+
+def test_an_estimate_leaves_out_what_is_done_once(
+    model: str, lists: list[RankingList], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashing the weights is no part of writing lists."""
+    write_lists(lists, tmp_path / "lists.jsonl")
+    monkeypatch.setattr(module, "weights_sha256", lambda ranker: time.sleep(1.0) or "hash")
+    assert estimate(Job(model, tmp_path / "lists.jsonl", tmp_path / "out")).writing < 1.0
 
 
 def test_scores_below_a_limit_are_left_out(
@@ -371,6 +416,39 @@ def test_teach_writes_one_file_of_probabilities(
     pq.write_table(pq.read_table(out).slice(0, 0), out)
     assert main(command) == 2
     assert "has no scores; remove it" in capsys.readouterr().err
+
+
+def test_what_another_process_joined_is_not_taught_again(
+    model: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "scores.parquet"
+    first = teach(model, source, out, 5)
+    next(first)
+    assert len(list(teach(model, source, out, 5))) > 1
+    written = out.read_bytes()
+    assert not list(first)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+    scored, parts = module.score, tmp_path / "scores.parquet.parts"
+
+    def joined_meanwhile(job: Job) -> Iterator[Part]:
+        yield from scored(job)
+        out.write_bytes(written)
+        shutil.rmtree(parts)
+
+    def partly_gone(job: Job) -> Iterator[Part]:
+        yield from scored(job)
+        next(parts.glob("*.parquet")).unlink()
+
+    out.unlink()
+    monkeypatch.setattr("crossjem_pl.inference.teach.score", joined_meanwhile)
+    list(teach(model, source, out, 5))
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    out.unlink()
+    monkeypatch.setattr("crossjem_pl.inference.teach.score", partly_gone)
+    with pytest.raises(ValueError, match=r"is missing, but manifest\.json lists it"):
+        list(teach(model, source, out, 5))
+    assert not out.exists()
 
 
 def test_teach_takes_log_probabilities_for_what_they_are(tiny_models_folder: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from crossjem_pl.inference.timing import Timings
 from crossjem_pl.inference.tune import Bounds, candidate_passes
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import BM25, CrossJEM, MonoBERT, QueryHead
+from crossjem_pl.rankers.folder import write_config
 from tests.rankers.literal import random_lists, sharpened
 
 LIMITS: dict[str, Any] = {"max_query_tokens": 6, "max_item_tokens": 6}
@@ -209,6 +210,11 @@ def test_the_choice_is_saved_with_the_model(
     assert Reranker(tmp_path / "a", "cpu").precision == "float32", "tuned on another kind of device"
     with pytest.raises(FileNotFoundError, match=r"config\.json is missing"):
         save_configuration(tmp_path, chosen, CPU)
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    config["crossjem_pl"]["inference"] = "fast"
+    write_config(config, tmp_path / "b" / "config.json")
+    with pytest.raises(ValueError, match=r"config\.json, field 'inference': 'fast'"):
+        Reranker(tmp_path / "b", "cpu")
 
 
 @pytest.mark.slow

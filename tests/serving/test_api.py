@@ -7,9 +7,11 @@ import json
 import os
 import random
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,17 @@ import httpx
 import pytest
 import torch
 
+from crossjem_pl.evaluation.threshold import choose_threshold
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
+from crossjem_pl.rankers import threshold
 from crossjem_pl.rankers.pairwise.monobert import MonoBERT
+from crossjem_pl.rankers.threshold import write_threshold
 from crossjem_pl.serving import ServingOptions
 from crossjem_pl.serving.models import ServedModel
 from crossjem_pl.serving.schemas import ROUTES
 from crossjem_pl.text.token_store import TokenStore
+from tests.conftest import example_lists
 from tests.serving.conftest import Live, start
 from tests.tiny_models import WORDS
 
@@ -142,6 +148,21 @@ def test_rank_by_ids_of_a_store(model_folder: Path, reranker: Reranker, tmp_path
         asyncio.run(model.score([QUERY], ["unknown"], ids=True))
 
 
+def test_the_stored_threshold_is_checked_when_the_model_is_loaded(
+    model_folder: Path, reranker: Reranker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashing the weights takes seconds for large models, in which a server would answer nobody."""
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    lists = example_lists(5)
+    stored = choose_threshold(lists, reranker.score(lists), reranker.ranker)
+    write_threshold(stored, folder)
+    model = ServedModel("shoes", Reranker(folder))
+    write_threshold(replace(stored, weights_sha256="other"), folder)
+    other = ServedModel("shoes", Reranker(folder))
+    monkeypatch.setattr(threshold, "weights_sha256", lambda ranker: 1 / 0)
+    assert (model.threshold, other.threshold) == (stored.threshold, None)
+
+
 def test_truncation_is_told(live: Live) -> None:
     long = "red " * 30
     body: dict[str, Any] = {"query": QUERY, "documents": [long, "cat"]}
@@ -224,14 +245,14 @@ def test_the_other_routes(live: Live) -> None:
 
 
 def test_a_key_is_asked_for(model_folder: Path) -> None:
-    with start(ServingOptions(str(model_folder), api_key="secret", max_queue=2)) as live:
+    with start(ServingOptions(str(model_folder), api_key="sécret", max_queue=2)) as live:
         body = {"query": QUERY, "documents": ITEMS}
         assert live.post("/v2/rerank", body).status_code == 401
         assert (
             live.post("/v2/rerank", body, headers={"Authorization": "Bearer wrong é".encode()}).status_code
             == 401
         )
-        key = {"Authorization": "Bearer secret"}
+        key = {"Authorization": "Bearer sécret".encode()}
         assert live.post("/v2/rerank", body, headers=key).status_code == 200
         live.service.in_flight += 2
         full = live.post("/v2/rerank", body, headers=key)

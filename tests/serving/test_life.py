@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -14,6 +15,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import httpx
@@ -22,7 +25,7 @@ import pytest
 from crossjem_pl.cli import main
 from crossjem_pl.cli.command import add_arguments
 from crossjem_pl.cli.serve import serve
-from crossjem_pl.serving import ServingOptions
+from crossjem_pl.serving import ServingOptions, workers
 from tests.conftest import root
 from tests.serving.conftest import start
 
@@ -147,6 +150,69 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(
     assert main(["serve", "model", "--api-key-env", "NO_SUCH_KEY"]) == 2
     assert "NO_SUCH_KEY" in capsys.readouterr().err
     assert main(["serve", "model", "--max-queue", "0"]) == 2
+
+
+class Supervised:
+    """A supervisor in this process, whose workers are forked and run `work(number, life, pipe)`."""
+
+    def __init__(
+        self, folder: Path, work: Callable[[int, int, Connection], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.folder = folder
+
+        def run(options: ServingOptions, listener: None, pipe: Connection, ready: Event, number: int) -> None:
+            for each in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(each, signal.SIG_DFL)
+            life = len(list(folder.glob(f"{number}-*")))
+            (folder / f"{number}-{life}").touch()
+            ready.set()
+            work(number, life, pipe)
+
+        monkeypatch.setattr(workers, "_CONTEXT", multiprocessing.get_context("fork"))
+        monkeypatch.setattr(workers, "_run_worker", run)
+
+    def started(self) -> int:
+        return len(list(self.folder.iterdir()))
+
+    def run(self, processes: int, lives: int) -> int:
+        """Until SIGTERM, which comes when workers have started so many times; how often they had then."""
+        before: list[int] = []
+
+        def stop() -> None:
+            while self.started() < lives:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            before.append(self.started())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        threading.Thread(target=stop, daemon=True).start()
+        try:
+            workers._Supervisor(ServingOptions("m", workers=processes), None).run()  # type: ignore[arg-type]
+        finally:
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+        return before[0]
+
+
+def test_a_worker_that_is_about_to_be_restarted_is_not_when_the_server_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised = Supervised(tmp_path, lambda *_: os._exit(1), monkeypatch)
+    assert supervised.run(1, 2) == supervised.started() == 2
+
+
+def test_a_restarted_worker_that_cannot_load_the_model_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(number: int, life: int, pipe: Connection) -> None:
+        if number == 1:
+            time.sleep(60)
+        if life == 1:
+            pipe.send("no model")
+        os._exit(1)
+
+    assert Supervised(tmp_path, work, monkeypatch).run(2, 4) == 4
 
 
 def test_slow_clients_are_cut_off_and_hold_nobody_up(model_folder: Path) -> None:

@@ -37,6 +37,7 @@ class ExportedRanker(Ranker):
 
     trainable = False
     graph_sha256: Tensor
+    shell: Ranker
 
     def __init__(
         self, shell: Ranker, folder: Path, description: Description, precision: str = "float32"
@@ -52,25 +53,19 @@ class ExportedRanker(Ranker):
         self.equivariant = shell.equivariant  # type: ignore[misc]
         self.score_kind = shell.score_kind  # type: ignore[misc]
         self.description = description
-        # its methods, not the module: its empty weights are no part of this one
-        self._collate, self._one_pass_items = shell.collate, shell.one_pass_items
+        object.__setattr__(self, "shell", shell)  # not as a module: its empty weights are no part of this one
         self._session = backend.open(folder, precision, torch.get_num_threads())
         digest = "".join(description.files[name] for name in sorted(description.files))
         self.register_buffer("graph_sha256", torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8))
 
-    @property
-    def shell(self) -> Ranker:
-        """The exported ranker without weights: its tokenisation and passes."""
-        return self._collate.__self__  # type: ignore[attr-defined]
-
     def collate(self, lists: Sequence[RankingList]) -> Batch:
-        return self._collate(lists)
+        return self.shell.collate(lists)
 
     def score_run(self, **tensors: Tensor) -> Tensor:
         return torch.from_numpy(self._session({name: tensor.numpy() for name, tensor in tensors.items()}))
 
     def one_pass_items(self, ranking_list: RankingList) -> int:
-        return self._one_pass_items(ranking_list)
+        return self.shell.one_pass_items(ranking_list)
 
     def explain(self, ranking_list: RankingList) -> list[Explanation]:
         raise ValueError(
@@ -114,7 +109,7 @@ def load_exported(
     description = read_description(folder)
     if backend not in (None, description.backend):
         raise ValueError(f"{folder} is exported for {description.backend}, not for {backend}")
-    if device is not None and torch.device(device).type != "cpu":
+    if device is not None and str(device).partition(":")[0] != "cpu":
         raise ValueError(f"{folder}: exported models run on the CPU, not on {device}")
     kind = RANKERS.get(description.ranker)
     if kind is None:

@@ -186,9 +186,8 @@ class _Network(nn.Module):
     def __init__(self, ranker: Ranker) -> None:
         super().__init__()
         self.ranker = ranker
-        self.forward = (
-            ranker.score_run
-        )  # not a method that calls it: the exporter reads the names of its arguments
+        # not a method that calls it: the exporter reads the names of its arguments
+        self.forward = ranker.score_run
 
 
 def _write_graph(ranker: Ranker, path: Path) -> None:
