@@ -15,7 +15,13 @@ from transformers import AutoModel
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
 from crossjem_pl.rankers.bert import HIDDEN, attend
-from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
+from crossjem_pl.rankers.encoders import (
+    PLAIN_FAMILIES,
+    EncoderOptions,
+    first_position,
+    has_segments,
+    load_encoder,
+)
 from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
 from crossjem_pl.text import Ragged, distinct_rows
 from crossjem_pl.text.ragged import Ints, side_by_side
@@ -23,7 +29,6 @@ from crossjem_pl.text.ragged import Ints, side_by_side
 __all__ = ["PACKED_AXES", "PackedEncoder", "PackedRanker", "attention_plan"]
 
 _NAME = "crossjem_planned"
-_FAMILIES = ("bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert")
 _EVERYONE, _NOBODY, _PADDING = -1, -2, -3
 
 PACKED_AXES = {
@@ -144,10 +149,10 @@ class PackedEncoder(nn.Module):
             raise ValueError("attn_implementation is given, but this ranker brings its own attention")
         self.model = load_encoder(name, options, AutoModel)
         family = self.model.config.model_type  # type: ignore[union-attr]
-        if family not in _FAMILIES:
+        if family not in PLAIN_FAMILIES:
             raise ValueError(
                 f"{name!r} is of the family {family!r}; attention over packed lists is there for "
-                f"{', '.join(_FAMILIES)} (MiniLM and other BERT-like encoders included)"
+                f"{', '.join(PLAIN_FAMILIES)} (MiniLM and other BERT-like encoders included)"
             )
         from transformers import AttentionInterface  # loads all of transformers' modeling
 
