@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import SetEncoder, SharedQuery
+from crossjem_pl.rankers import SetEncoder, SharedQuery, neural
 from crossjem_pl.rankers.encoders import first_position, load_encoder
-from crossjem_pl.rankers.pairwise import packed
 from crossjem_pl.rankers.pairwise.sharedquery import ItemPositions, SharedQueryHead
 from tests.conftest import example_lists
 from tests.rankers import encoder_families
@@ -100,7 +99,7 @@ def test_equals_one_dense_attention_mask(
         literal: Any = set_encoder_scores if isinstance(ranker, SetEncoder) else shared_query_scores
         expected = [literal(ranker.eval(), folder, one) for one in lists]
         for tokens_per_run in (1, 60, 10_000):
-            monkeypatch.setattr(packed, "_TOKENS_PER_RUN", tokens_per_run)
+            monkeypatch.setattr(neural, "_TOKENS_PER_RUN", tokens_per_run)
             batch = ranker.collate(lists)
             assert (len(batch.runs) == 1) == (tokens_per_run == 10_000)
             for row, scores in zip(ranker(batch), expected, strict=True):
