@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,8 +10,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import RankingGPT
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.conftest import example_lists
-
-LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+from tests.rankers.cases import LIMITS
 
 
 @pytest.fixture

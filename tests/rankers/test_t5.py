@@ -15,8 +15,7 @@ from crossjem_pl.rankers import MonoT5, RankT5
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests import tiny_models
 from tests.conftest import example_lists
-
-LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+from tests.rankers.cases import LIMITS
 
 
 @pytest.fixture(scope="module", params=["first", "1.1"])
