@@ -160,7 +160,7 @@ class LinearHead(ScoringHead):
         weight = self.classifier.weight[0].float()
         z = tokens.of_items(tokens.states @ weight)
         if self.positions:
-            z = z + (self.sinusoids @ weight)[tokens.item_positions]
+            z = z + (self.sinusoids.float() @ weight)[tokens.item_positions]
         pool = (
             tokens.context_mask if self.pool_cls else F.pad(tokens.context_mask[:, 1:], (1, 0), value=False)
         )
