@@ -67,6 +67,14 @@ def test_parses_and_builds(path: Path, tmp_path: Path) -> None:
     assert whole.datamodule.sources
 
 
+def test_overlays_with_callbacks_leave_each_others() -> None:
+    files = [
+        EXPERIMENTS / f"{name}.yaml" for name in ("quickstart", "rankers/ance", "trainers/average-with-start")
+    ]
+    found = {type(callback).__name__ for callback in built(*files).trainer.callbacks}
+    assert {"MineHardNegatives", "AverageWithStart"} <= found
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in FILES if path.stem.startswith("crossjem")))
 def test_a_form_of_crossjem_wins_over_the_form_before_it(name: str) -> None:
     """The quickstart has the recommended form; an overlay of another must not keep a part of it."""

@@ -36,8 +36,8 @@ def attend(
     Args:
         query: [rows, length, heads, head width].
         key, value: [rows, keys, heads, head width].
-        mask: what each row, or each place in it, may see, [rows, keys] or [rows, length, keys]: bool, or float32
-            that is added to the logits.
+        mask: what is added to the logits of each row, or of each place in it, float [rows, keys] or [rows, length,
+            keys].
         scaling: factor of the dot products; None for one over the root of the head width.
         dropout: probability of dropping an attention weight.
     """
@@ -46,11 +46,11 @@ def attend(
     if q.device.type == "cpu" and torch.is_grad_enabled() and k.shape[2] <= _SHORT:
         # the fused CPU kernel's backward pass takes longer than this there
         logits = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-        seen = torch.where(seen, 0.0, HIDDEN) if seen.dtype == torch.bool else seen
         out = F.dropout(torch.softmax(logits + seen, dim=-1).to(v.dtype), dropout) @ v
     else:
-        seen = seen if seen.dtype == torch.bool else seen.to(q.dtype)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling)
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen.to(q.dtype), dropout_p=dropout, scale=scaling
+        )
     return out.transpose(1, 2)
 
 

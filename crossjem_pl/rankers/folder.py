@@ -54,6 +54,9 @@ _FREE = re.compile(
 """Init arguments that may differ from those that weights were trained with: limits, speed, starting values."""
 
 
+_MODELS = re.compile(r"(\w+_)?encoder|first|second")
+"""Init arguments that name a model, which may be a path."""
+
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -124,9 +127,13 @@ def _write_config(ranker: Ranker, folder: Path, config: dict[str, Any], more: di
 
 
 def portable(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with the last part alone of absolute paths, which tell how this machine is laid out."""
-    paths = {name for name, value in values.items() if isinstance(value, str) and Path(value).is_absolute()}
-    return {name: Path(value).name if name in paths else value for name, value in values.items()}
+    """Init arguments with the last part alone of models' absolute paths, which tell how this machine is laid out."""
+    return {
+        name: Path(value).name
+        if isinstance(value, str) and _MODELS.fullmatch(name) and Path(value).is_absolute()
+        else value
+        for name, value in values.items()
+    }
 
 
 def write_config(config: dict[str, Any], path: Path) -> None:

@@ -20,6 +20,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
+from crossjem_pl.training.module import gathered
+
 __all__ = ["AverageWithStart", "ProgressLines", "RandomState", "StopOnSignal", "signal_exit_status"]
 
 
@@ -91,11 +93,7 @@ class RandomState(Callback):
         state: dict[str, Any] = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available():
             state["cuda"] = torch.cuda.get_rng_state_all()
-        states = [state]
-        if dist.is_available() and dist.is_initialized():  # only the first process writes, but all call this
-            states *= dist.get_world_size()
-            dist.all_gather_object(states, state)
-        return {"processes": states}
+        return {"processes": gathered(state)}  # only the first process writes, but all call this
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         states = state_dict.get("processes", [state_dict])  # older checkpoints have the first process's alone
@@ -141,7 +139,8 @@ class StopOnSignal(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._stop_if_asked(trainer)
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+            self._stop_if_asked(trainer)  # checkpoints have no gradients: those of a begun step would be lost
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":

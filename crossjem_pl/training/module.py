@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial, partialmethod
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,11 +30,12 @@ from crossjem_pl.process import release_freed
 from crossjem_pl.rankers.base import Ranker
 from crossjem_pl.rankers.folder import copy_weights
 
-__all__ = ["RankingModule", "adamw"]
+__all__ = ["RankingModule", "adamw", "gathered"]
 
 log = logging.getLogger(__name__)
 
 Run = dict[str, dict[str, float]]
+T = TypeVar("T")
 
 
 class RankingModule(LightningModule):
@@ -177,7 +178,7 @@ class RankingModule(LightningModule):
         self._trained_texts.clear()
 
     def on_train_epoch_end(self) -> None:
-        self._warn_of_cut_texts("train", self._trained_texts)
+        self._warn_of_cut_texts("train", sum(gathered(self._trained_texts), Counter[str]()))
 
     def _warn_of_cut_texts(self, stage: str, texts: Counter[str]) -> None:
         """Once a stage; what is counted in the sanity check before a training does not count as told."""
@@ -238,7 +239,13 @@ class RankingModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": step}
 
     def _warmup_and_decay(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
-        total = max(int(self.trainer.estimated_stepping_batches), 1)
+        steps = self.trainer.estimated_stepping_batches
+        if not 0 <= steps < float("inf"):
+            raise ValueError(
+                "the learning rate falls to 0 over all steps, and their number is not known: set trainer.max_steps or "
+                "trainer.max_epochs, or another model.lr_scheduler"
+            )
+        total = max(int(steps), 1)
         rising = int(total * self.warmup)
 
         def factor(step: int) -> float:
@@ -285,10 +292,7 @@ class RankingModule(LightningModule):
         Raises:
             ValueError: if some lists have labels and others do not.
         """
-        parts: list[Any] = [(self._scored, self._scored_texts)]
-        if dist.is_available() and dist.is_initialized():
-            parts *= dist.get_world_size()
-            dist.all_gather_object(parts, parts[0])
+        parts = gathered((self._scored, self._scored_texts))
         run = {query_id: scores for part, _ in parts for query_id, scores in part.items()}
         counts = sum((texts for _, texts in parts), Counter[str]())
         self._warn_of_cut_texts(stage, counts)
@@ -313,6 +317,15 @@ class RankingModule(LightningModule):
     on_test_epoch_end = partialmethod(_finish, "test")
     on_predict_epoch_end = partialmethod(_finish, "predict")
     validation_step = test_step = predict_step = _evaluate
+
+
+def gathered(own: T) -> list[T]:
+    """The values of all processes, by rank, which all call it together; `own` alone without a process group."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [own]
+    values = [own] * dist.get_world_size()
+    dist.all_gather_object(values, own)
+    return values
 
 
 def adamw(groups: list[dict[str, Any]], lr: float, weight_decay: float) -> AdamW:

@@ -84,6 +84,8 @@ class RunFolder(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._started = time.monotonic()
+        if not trainer.strategy.broadcast((_root(trainer) / "model").exists()):
+            self.best, self._exported = None, False  # resumed in another folder
 
     def on_validation_batch_start(
         self,
@@ -165,7 +167,7 @@ class RunFolder(Callback):
     def _write_stage(self, trainer: Trainer, module: RankingModule, stage: Stage, ranker: Ranker) -> None:
         root, run = _root(trainer), module.runs[stage]
         write_run(run, root / f"{stage}.trec", tag=_tag(ranker))
-        data, figures = getattr(trainer, "datamodule", None), {}
+        data = getattr(trainer, "datamodule", None)
         lists: list[RankingList] = []
         if isinstance(data, RankingDataModule):
             source: Stage = stage if stage in data.sources else "val"
@@ -175,17 +177,26 @@ class RunFolder(Callback):
             for ranking_list in lists
             if ranking_list.labels is not None
         }
-        if lists and len(judgements) == len(lists):
+        labelled = bool(lists) and len(judgements) == len(lists)
+        graded = labelled and all(
+            float(label).is_integer() for labels in judgements.values() for label in labels.values()
+        )
+        named = ("_lists.parquet", "_metrics.json", "_metrics.md")
+        for name, written in {**dict.fromkeys(named, labelled), ".qrels": graded}.items():
+            if not written:  # what an evaluation of other lists left
+                (root / f"{stage}{name}").unlink(missing_ok=True)
+        means: Mapping[str, float] = {}
+        if labelled:
             write_lists(lists, root / f"{stage}_lists.parquet")
-            if all(float(label).is_integer() for labels in judgements.values() for label in labels.values()):
+            if graded:
                 write_qrels(lists, root / f"{stage}.qrels")
             evaluation = evaluate_run(run, judgements, module.metrics, relevant_from=module.relevant_from)
             evaluation.write(root, prefix=f"{stage}_")
-            figures = {stage: evaluation.means}
-        self._summarise(trainer, module, figures)
+            means = evaluation.means
+        self._summarise(trainer, module, {stage: means})
 
     def _summarise(self, trainer: Trainer, module: RankingModule, figures: Mapping[Stage, Any]) -> None:
-        """Updates `summary.json`; an evaluation leaves what a training wrote there and adds its figures."""
+        """Updates `summary.json`; an evaluation leaves what a training wrote there and replaces its stage's figures."""
         path = _root(trainer) / "summary.json"
         summary: dict[str, Any] = read_json(path)
         fitting, data = trainer.state.fn == "fit", getattr(trainer, "datamodule", None)
@@ -207,7 +218,8 @@ class RunFolder(Callback):
             summary["trained_lists"] = steps * data.batch_size * trainer.world_size
             summary["train_seconds"] = round(self._elapsed(), 1)
             summary["epochs"] = trainer.current_epoch
-        summary.setdefault("split_metrics", {}).update(figures)
+        known = summary.get("split_metrics", {}) | figures
+        summary["split_metrics"] = {stage: means for stage, means in known.items() if means}
         write_json(path, summary)
 
     def _elapsed(self) -> float:

@@ -106,26 +106,3 @@ CASES: dict[str, tuple[nn.Module, Callable[[PresetScores], nn.Module], Lists]] =
 def test_a_listwise_loss_and_its_gradient_are_theirs(name: str) -> None:
     mine, build, lists = CASES[name]
     assert_equal(our_value(mine, lists), their_listwise(build, lists))
-
-
-def test_margin_mse() -> None:
-    """Theirs takes a positive and its negatives: our pairs where the negatives have one target."""
-    scores = torch.tensor([[1.3, -0.2, 0.4, 2.0], [0.1, 0.2, -0.3, 0.5]])
-    targets = torch.tensor([[5.0, 1.0, 1.0, 1.0], [7.5, -2.0, -2.0, -2.0]])
-    table = scores.clone().requires_grad_()
-    columns = [[str(row * 4 + column) for row in range(2)] for column in range(4)]
-    value = theirs.MarginMSELoss(PresetScores(table.reshape(-1)))([["q", "q"], *columns], targets)
-    expected = value.detach(), torch.autograd.grad(value, table)[0]
-    assert_equal(our_value(ours.MarginMSE(), (scores, targets, torch.ones(2, 4) > 0)), expected)
-
-
-def test_binary_cross_entropy_and_mse_of_lists_of_one_size() -> None:
-    scores, targets, mask = lists = make_lists((5, 5), graded=False)
-    columns = [["q"] * 10, [str(i) for i in range(10)]]
-    for build, mine in (
-        (theirs.BinaryCrossEntropyLoss, ours.BinaryCrossEntropy()),
-        (theirs.MSELoss, ours.MeanSquaredError()),
-    ):
-        table = scores.clone().requires_grad_()
-        value = build(PresetScores(table.reshape(-1)))(columns, targets[mask])
-        assert_equal(our_value(mine, lists), (value.detach(), torch.autograd.grad(value, table)[0]))

@@ -271,19 +271,6 @@ def test_coral_divides_by_k_even_where_the_list_is_not_longer(k: int | None) -> 
     assert x.CoRAL(k)(*as_batch(s, y)).item() == pytest.approx(expected)
 
 
-def test_relations_between_the_losses() -> None:
-    batch = as_batch(*DISTINCT)
-    torch.testing.assert_close(x.ListMLE()(*batch) / 6, x.CoRAL(None)(*batch))
-    torch.testing.assert_close(x.Poly1CrossEntropy(0.0)(*batch), x.SoftmaxCrossEntropy()(*batch))
-    torch.testing.assert_close(x.LambdaLoss("none")(*batch) * math.log(2), x.RankNet()(*batch))
-    one_positive = (batch[0], (batch[1] > 0.8).double(), batch[2])
-    torch.testing.assert_close(x.InfoNCE()(*one_positive), x.SoftmaxCrossEntropy()(*one_positive))
-    sure = (batch[0], torch.logit(batch[1]) * 100, batch[2])
-    torch.testing.assert_close(
-        x.RankingProbabilityLoss(targets_are="logits")(*sure), x.ListMLE()(*batch) / 5, rtol=1e-6, atol=1e-6
-    )
-
-
 def test_position_weights_are_right_beyond_float32_powers() -> None:
     """With equal scores, the stage of place i of n costs log(n - i + 1)."""
     n = 400

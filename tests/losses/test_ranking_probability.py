@@ -88,19 +88,6 @@ def test_the_minimum_is_at_the_teacher_up_to_a_shift(
         assert loss(t + 0.1 * noise, t, EVERYTHING) > at_minimum.detach()
 
 
-def test_p_is_the_chance_of_coming_first_under_gumbel_noise() -> None:
-    """exp(-loss) of the best item alone, against a million draws."""
-    f = torch.tensor([[0.5, -0.3, 1.2, 0.1]])
-    order = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
-    p = torch.sigmoid(f[0, 0] - f[0, 1:].logsumexp(0))
-    uniform = torch.rand(1_000_000, 4, generator=torch.Generator().manual_seed(0)).clamp(min=1e-12)
-    draws = f - torch.log(-torch.log(uniform))
-    assert (draws.argmax(dim=-1) == 0).float().mean().item() == pytest.approx(p.item(), abs=2e-3)
-    everything = torch.ones(1, 4, dtype=torch.bool)
-    sure = rpl(f, order, everything, form="weighted_ce", targets_are="logits", top_k=1)
-    assert sure.item() == pytest.approx(-p.log().item(), rel=1e-6)
-
-
 def test_binary_labels_with_a_small_epsilon_are_almost_listmle() -> None:
     """p* of a positive is nearly 1 whatever the list: the teacher says nothing beyond the label."""
     labels = torch.zeros(64, 10)

@@ -22,7 +22,8 @@ def write(folder: Path, family: str) -> str:
         sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), sizes.values(), strict=True))
     shape: dict[str, Any] = {"vocab_size": len(words), "max_position_embeddings": 96, **sizes}
     shape |= {"pad_token_id": words.pad_token_id}
-    shape |= {"electra": {"embedding_size": 16}, "roberta": {"type_vocab_size": 1}}.get(family, {})
+    more = {"electra": {"embedding_size": 16}, "roberta": {"type_vocab_size": 1}}
+    shape |= {**more, "roformer": {"embedding_size": 32}}.get(family, {})
     if family == "bert":
         return str(tiny_models.write_bert(folder))
     if family == "modernbert":

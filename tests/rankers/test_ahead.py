@@ -14,8 +14,7 @@ from torch import Tensor
 from crossjem_pl.cli import main
 from crossjem_pl.inference import Reranker
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import Ahead, MatchHead, MonoBERT
-from crossjem_pl.rankers.crossjem import ahead
+from crossjem_pl.rankers import Ahead, MatchHead, MonoBERT, neural
 from crossjem_pl.rankers.folder import length_limit, save_ranker
 from crossjem_pl.serving.models import ServedModel
 from crossjem_pl.text import TokenizedList
@@ -79,7 +78,7 @@ def test_equals_a_literal_reference(
     lists = random_lists(6, seed=2)
     expected = [literal(ranker, one) for one in lists]
     for tokens in (10, 1 << 14):  # lists apart, and together
-        monkeypatch.setattr(ahead, "_TOKENS_PER_RUN", tokens)
+        monkeypatch.setattr(neural, "_TOKENS_PER_RUN", tokens)
         batch = ranker.collate(lists)
         assert (len(batch.runs) == 1) == (tokens > 10)
         for row, one, scores in zip(ranker(batch), lists, expected, strict=True):

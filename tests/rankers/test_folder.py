@@ -16,7 +16,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file
 
-from crossjem_pl.rankers import RANKERS, CrossJEM, MonoBERT, QueryHead, Ranker, encoders
+from crossjem_pl.rankers import DPR, RANKERS, CrossJEM, MonoBERT, QueryHead, Ranker, encoders
 from crossjem_pl.rankers.encoders import PACKAGED, load_encoder, resolve
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 
@@ -64,6 +64,15 @@ def test_a_folder_can_be_moved_and_its_encoder_deleted(saved: Path, tmp_path: Pa
     arguments = json.loads((moved / "config.json").read_text())["crossjem_pl"]["init_args"]
     ranker = load_ranker(changed(moved, init_args={**arguments, "encoder": "/was/never/here"}))
     assert ranker.init_args == {**arguments, "encoder": "/was/never/here"}
+
+
+def test_only_paths_of_models_are_shortened(tiny_bert: str, tmp_path: Path) -> None:
+    """A prompt may look like an absolute path."""
+    save_ranker(DPR(tiny_bert, query_prompt="/find/shops: ", **LIMITS), tmp_path / "model")
+    again = load_ranker(str(tmp_path / "model"))
+    assert isinstance(again, DPR)
+    assert again.prompts["query"] == "/find/shops: "
+    assert again.init_args["encoder"] == Path(tiny_bert).name
 
 
 def test_folders_of_earlier_versions_keep_the_special_tokens_of_texts(saved: Path, tmp_path: Path) -> None:

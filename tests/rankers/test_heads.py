@@ -182,23 +182,6 @@ def test_sinusoids_in_a_mean_show_repeats_and_not_word_order(tiny_bert: str) -> 
         torch.testing.assert_close(sinusoids(9, width), expected, **TOLERANCE)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("layers", ["union", "item-side-own-places"])
-@pytest.mark.parametrize("head", ["linear-positions", "query", "match"])
-def test_bfloat16_autocast_gives_float32_scores_near_full_precision(
-    tiny_bert: str, head: str, layers: str
-) -> None:
-    torch.manual_seed(1)
-    ranker = CrossJEM(tiny_bert, HEADS[head](), **LIMITS, **LAYERS[layers]).eval()
-    batch = ranker.collate(random_lists(4, seed=2))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = ranker(batch)
-    full = ranker(batch)
-    assert low.dtype == torch.float32
-    assert not torch.equal(low, full), "autocast did run"
-    torch.testing.assert_close(low, full, rtol=0.02, atol=0.05)
-
-
 def test_a_match_head_of_an_older_folder_is_the_same_head() -> None:
     assert MatchHead(10.0).init_args == {"scale": 10.0}
     assert MatchHead(10.0, 2.5, whole_query=True).init_args == {

@@ -86,6 +86,13 @@ def test_families_without_planned_attention_are_refused(tmp_path: Path) -> None:
         rankers.SetEncoder(encoder_families.write(tmp_path / "modern", "modernbert"))
 
 
+def test_families_whose_layers_take_more_than_a_mask_have_no_item_side_layers(tmp_path: Path) -> None:
+    """RoFormer's layers have BERT's names, and turn queries and keys by their positions."""
+    folder = encoder_families.write(tmp_path / "roformer", "roformer")
+    with pytest.raises(ValueError, match=r"take only hidden states and a mask.*RoFormerModel is not one"):
+        rankers.CrossJEM(folder, item_side_layers=1, max_query_tokens=8, max_union_tokens=64)
+
+
 @pytest.mark.parametrize(
     "name", sorted(name for name in CASES if hasattr(RANKERS[name.split("-")[0]], "tokenize"))
 )

@@ -12,14 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
-from crossjem_pl.rankers import SetEncoder, SharedQuery
+from crossjem_pl.rankers import SetEncoder, SharedQuery, neural
 from crossjem_pl.rankers.encoders import first_position, load_encoder
-from crossjem_pl.rankers.pairwise import packed
 from crossjem_pl.rankers.pairwise.sharedquery import ItemPositions, SharedQueryHead
 from tests.conftest import example_lists
 from tests.rankers import encoder_families
+from tests.rankers.cases import LIMITS
 
-LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
 
@@ -100,24 +99,11 @@ def test_equals_one_dense_attention_mask(
         literal: Any = set_encoder_scores if isinstance(ranker, SetEncoder) else shared_query_scores
         expected = [literal(ranker.eval(), folder, one) for one in lists]
         for tokens_per_run in (1, 60, 10_000):
-            monkeypatch.setattr(packed, "_TOKENS_PER_RUN", tokens_per_run)
+            monkeypatch.setattr(neural, "_TOKENS_PER_RUN", tokens_per_run)
             batch = ranker.collate(lists)
             assert (len(batch.runs) == 1) == (tokens_per_run == 10_000)
             for row, scores in zip(ranker(batch), expected, strict=True):
                 torch.testing.assert_close(row[: len(scores)], scores, **CLOSE)
-
-
-@torch.no_grad()
-def test_set_encoder_items_see_each_other_and_shared_query_items_do_not(tiny_bert: str) -> None:
-    one = RankingList.from_texts("red shoes", ["boots", "blue sofa", "red lamp", "boots"])
-    changes = {}
-    for cls in (SetEncoder, SharedQuery):
-        ranker = cls(tiny_bert, dropout=0.0, **LIMITS).eval()
-        scores = ranker(ranker.collate([one]))[0]
-        torch.testing.assert_close(scores[0], scores[3], rtol=0, atol=1e-6)  # equal items tie
-        alone = ranker(ranker.collate([one.select([0, 1])]))[0]
-        changes[cls] = float((scores[:2] - alone).abs().max())
-    assert changes[SetEncoder] > 1e-5 > changes[SharedQuery]
 
 
 @torch.no_grad()

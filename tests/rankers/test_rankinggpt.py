@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,8 +10,7 @@ from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers import RankingGPT
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests.conftest import example_lists
-
-LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
+from tests.rankers.cases import LIMITS
 
 
 @pytest.fixture
@@ -39,14 +36,6 @@ def test_equals_the_likelihood_of_the_query_prompt_by_prompt(gpt: str) -> None:
             torch.testing.assert_close(score, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_padding_does_not_need_a_padding_token(gpt: str) -> None:
-    ranker = RankingGPT(gpt, **LIMITS)
-    assert ranker.tokenizer.hf.pad_token_id is None
-    group = ranker.collate(example_lists(1)).runs[0]
-    assert group["attention_mask"].sum(1).tolist() == sorted(group["attention_mask"].sum(1).tolist())
-    assert not group["input_ids"][group["attention_mask"] == 0].any()
-
-
 def test_an_item_that_is_only_its_space_is_named(gpt: str) -> None:
     ranker = RankingGPT(gpt, **LIMITS)
     with pytest.raises(ValueError, match=r"'q9'.*'items'.*no tokens"):
@@ -54,11 +43,16 @@ def test_an_item_that_is_only_its_space_is_named(gpt: str) -> None:
     ranker.collate([RankingList("q9", "red", ("a",), ("  boots",))])
 
 
-def test_lora_trains_its_matrices_only_or_asks_for_peft(gpt: str, tmp_path: Path) -> None:
-    if find_spec("peft") is None:
-        with pytest.raises(ImportError, match=r"crossjem_pl\[peft\]"):
-            RankingGPT(gpt, lora_rank=2, **LIMITS)
-        return
+def test_dropout_reaches_the_attention(gpt: str) -> None:
+    """A Llama has it as a number of its configuration and no module."""
+    ranker = RankingGPT(gpt, dropout=0.5, **LIMITS).train()
+    batch = ranker.collate(example_lists(1))
+    assert not torch.equal(ranker(batch), ranker(batch))
+    assert torch.equal(ranker.eval()(batch), ranker(batch))
+
+
+def test_lora_trains_its_matrices_only(gpt: str, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
     torch.manual_seed(0)
     ranker = RankingGPT(gpt, lora_rank=2, **LIMITS)
     trained = {name for name, p in ranker.named_parameters() if p.requires_grad}

@@ -13,11 +13,14 @@ from tests import tiny_models
 from tests.conftest import example_lists
 from tests.rankers.cases import CASES
 
-NAMES = ("ahead", "meb", "rankinggpt", "rankt5", "rankt5-encoder", "monot5", "setencoder", "sharedquery")
+NAMES = (
+    *("ahead", "crossjem-positional", "crossjem-query", "crossjem-best", "meb", "rankinggpt", "rankt5"),
+    *("rankt5-encoder", "monot5", "setencoder", "sharedquery", "sharedquery-linear-restart"),
+)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*NAMES, "sharedquery-linear-restart"])
+@pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_gives_float32_scores_close_to_the_exact(name: str, tiny_models_folder: Path) -> None:
     torch.manual_seed(0)
     ranker = CASES[name](tiny_models_folder).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ from crossjem_pl.rankers import MonoT5, RankT5
 from crossjem_pl.rankers.folder import load_ranker, save_ranker
 from tests import tiny_models
 from tests.conftest import example_lists
+from tests.rankers.cases import LIMITS
 
-LIMITS: dict[str, Any] = {"max_query_tokens": 16, "max_item_tokens": 16}
 
-
-@pytest.fixture(params=["first", "1.1"])
-def t5(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(scope="module", params=["first", "1.1"])
+def t5(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A T5 of each version; that of 1.1 has an output layer of its own."""
-    folder = tiny_models.write_t5(tmp_path / "t5", layers=4, first_version=request.param == "first")
+    folder = tiny_models.write_t5(
+        tmp_path_factory.mktemp("t5"), layers=4, first_version=request.param == "first"
+    )
     if request.param == "1.1":
         model = AutoModelForSeq2SeqLM.from_pretrained(folder)
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
@@ -30,11 +32,16 @@ def t5(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(folder)
 
 
+@cache
+def loaded(folder: str) -> tuple[Any, Any]:
+    return AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+
+
 @torch.no_grad()
 def first_logits(folder: str, prompt: str) -> Tensor:
     """The first decoding step's logits over the whole vocabulary."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    ids = AutoTokenizer.from_pretrained(folder)(prompt + "</s>", return_tensors="pt")["input_ids"]
+    tokenizer, model = loaded(folder)
+    ids = tokenizer(prompt + "</s>", return_tensors="pt")["input_ids"]
     return model(input_ids=ids, decoder_input_ids=torch.tensor([[0]])).logits[0, 0]
 
 

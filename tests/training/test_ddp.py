@@ -55,28 +55,13 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.slow
 def test_two_processes_mine_train_and_evaluate_as_one_does(tiny_bert: str, tmp_path: Path) -> None:
     """Each with a worker process: the batches that are not under way yet have the negatives that it mined."""
-    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    config = written(tmp_path, tiny_bert)
     miner = "tests.training.test_hard_negatives.Recorder"
     options = [f"--trainer.callbacks+={miner}", "--trainer.callbacks.every_n_steps=2", "--data.num_workers=1"]
-    options += [
-        "--trainer.devices=2",
-        "--trainer.strategy=ddp",
-        f"--trainer.default_root_dir={tmp_path / 'two'}",
-    ]
+    options += ["--trainer.devices=2", "--trainer.strategy=ddp"]
+    options += [f"--trainer.default_root_dir={tmp_path / 'two'}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root())}
-    command = [
-        sys.executable,
-        "-m",
-        "crossjem_pl",
-        "fit",
-        "-c",
-        str(config),
-        "-c",
-        "losses/info_nce",
-        *options,
-    ]
+    command = [sys.executable, "-m", "crossjem_pl", "fit", "-c", str(config), *LOSS, *options]
     subprocess.run(command, check=True, env=environment, cwd=tmp_path)
     assert json.loads((tmp_path / "two" / "summary.json").read_text())["processes"] == 2
     for rank in range(2):
@@ -84,10 +69,7 @@ def test_two_processes_mine_train_and_evaluate_as_one_does(tiny_bert: str, tmp_p
         assert mined == [False] * 4 + [True] * 10
     command = ["validate", "-c", str(config), "--model.weights", str(tmp_path / "two" / "model")]
     assert main([*command, f"--trainer.default_root_dir={tmp_path / 'one'}"]) == 0
-    found = [
-        json.loads((tmp_path / name / "val_metrics.json").read_text())["means"] for name in ("one", "two")
-    ]
-    assert found[0] == pytest.approx(found[1], abs=1e-9)
+    assert means(tmp_path / "one") == pytest.approx(means(tmp_path / "two"), abs=1e-9)
     one, two = (read_run(tmp_path / name / "val.trec") for name in ("one", "two"))
     assert len(one) == len(two) == 13
     for query_id, by_item in one.items():
@@ -102,9 +84,7 @@ def test_torchrun_ends_when_a_process_is_killed_and_the_run_resumes_to_the_same_
 
     What is not killed runs in two forks of this process, as torchrun would start them, but without its imports.
     """
-    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    config = written(tmp_path, tiny_bert)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run_two(as_torchrun, free_port(), fit(config, whole, *LOSS))
     ended = killed(config, stopped, *LOSS)
@@ -118,11 +98,10 @@ def test_torchrun_ends_when_a_process_is_killed_and_the_run_resumes_to_the_same_
     weights = [load_file(folder / "model" / "model.safetensors") for folder in (whole, stopped)]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-    found = [json.loads((folder / "val_metrics.json").read_text())["means"] for folder in (whole, stopped)]
-    assert found[0] == found[1]
+    assert means(whole) == means(stopped)
     command = ["validate", "-c", str(config), "--model.weights", str(whole / "model")]
     assert main([*command, f"--trainer.default_root_dir={tmp_path / 'one'}"]) == 0
-    assert json.loads((tmp_path / "one" / "val_metrics.json").read_text())["means"] == pytest.approx(found[0])
+    assert means(tmp_path / "one") == pytest.approx(means(whole))
 
 
 @pytest.mark.slow
@@ -133,9 +112,7 @@ def test_two_workers_of_ray_train_as_one_process_does(
 
     By SGD: AdamW makes of gradients that are 0 but for rounding steps of any size.
     """
-    write_lists(example_lists(6, seed=4), tmp_path / "lists.jsonl")
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(encoder=tiny_bert, lists=tmp_path / "lists.jsonl"))
+    config = written(tmp_path, tiny_bert, lists=6)
     command = ["fit", "-c", str(config), "-c", "losses/softmax_ce", "--model.ranker.dropout=0"]
     command += ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1"]
     two = [*command, "--on", "ray", "--workers=2", "--trainer.default_root_dir=two"]
@@ -150,21 +127,15 @@ def test_two_workers_of_ray_train_as_one_process_does(
     assert main([*command, "--data.batch_size=2", "--trainer.default_root_dir=one"]) == 0
     weights = [load_ranker(str(tmp_path / name / "model")).state_dict() for name in ("one", "two")]
     torch.testing.assert_close(*weights)
-    found = [
-        json.loads((tmp_path / name / "val_metrics.json").read_text())["means"] for name in ("one", "two")
-    ]
-    assert found[0] == found[1]
+    assert means(tmp_path / "one") == means(tmp_path / "two")
     assert "ray.train" not in (tmp_path / "two" / "config.yaml").read_text(), "it trains elsewhere too"
 
 
 @pytest.mark.slow
 def test_sharded_training_resumes_to_the_weights_of_ddp(tmp_path: Path) -> None:
     """Each layer in two halves; the processes have unequal numbers of runs, and only the first one loads the model."""
-    encoder = write_gpt(tmp_path / "gpt")
-    write_lists(example_lists(13, seed=4), tmp_path / "lists.jsonl")
-    config = tmp_path / "config.yaml"
-    text = CONFIG.format(encoder=encoder, lists=tmp_path / "lists.jsonl")
-    text = text.replace("DPR", "RankingGPT").replace("{encoder", "{pairs_per_pass: 3, encoder")
+    config = written(tmp_path, str(write_gpt(tmp_path / "gpt")))
+    text = config.read_text().replace("DPR", "RankingGPT").replace("{encoder", "{pairs_per_pass: 3, encoder")
     config.write_text(text.replace("logger:", "gradient_clip_val: 0.1, logger:"))
     sharded = ["-c", "trainers/fsdp", "--trainer.strategy.data_parallel_size=2"]
     run_two(as_torchrun, free_port(), fit(config, tmp_path / "whole"))
@@ -174,10 +145,20 @@ def test_sharded_training_resumes_to_the_weights_of_ddp(tmp_path: Path) -> None:
     run_two(as_torchrun, free_port(), [*fit(config, tmp_path / "stopped", *sharded), "--ckpt_path", "last"])
     weights = [load_ranker(str(tmp_path / name / "model")).state_dict() for name in ("whole", "stopped")]
     torch.testing.assert_close(*weights)
-    found = [
-        json.loads((tmp_path / n / "val_metrics.json").read_text())["means"] for n in ("whole", "stopped")
-    ]
-    assert found[0] == found[1]
+    assert means(tmp_path / "whole") == means(tmp_path / "stopped")
+
+
+def written(folder: Path, encoder: str, lists: int = 13) -> Path:
+    """A configuration and its lists."""
+    write_lists(example_lists(lists, seed=4), folder / "lists.jsonl")
+    (folder / "config.yaml").write_text(CONFIG.format(encoder=encoder, lists=folder / "lists.jsonl"))
+    return folder / "config.yaml"
+
+
+def means(folder: Path) -> dict[str, float]:
+    """What the validation of a run gave."""
+    found: dict[str, float] = json.loads((folder / "val_metrics.json").read_text())["means"]
+    return found
 
 
 def fit(config: Path, folder: Path, *options: str) -> list[str]:
@@ -207,12 +188,8 @@ def killed(config: Path, folder: Path, *options: str) -> subprocess.CompletedPro
     """The training under torchrun, which loses a process after step 5."""
     (folder.parent / "dying.py").write_text(DYING)
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    words += [
-        "--rdzv-endpoint",
-        "127.0.0.1:0",
-        str(folder.parent / "dying.py"),
-        *fit(config, folder, *options),
-    ]
+    words += ["--rdzv-endpoint", "127.0.0.1:0", str(folder.parent / "dying.py")]
+    words += fit(config, folder, *options)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root()), "DIES": str(folder)}
     return subprocess.run(
         [sys.executable, *words], env=environment, cwd=folder.parent, capture_output=True, text=True

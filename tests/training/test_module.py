@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from lightning import Callback, Trainer
 
 from crossjem_pl.data.formats import write_lists
@@ -20,6 +23,7 @@ from crossjem_pl.rankers import DPR, CrossJEM, MonoBERT, QueryHead
 from crossjem_pl.rankers.folder import save_ranker
 from crossjem_pl.training import RankingModule, RunFolder
 from tests.conftest import example_lists
+from tests.processes import run_two
 
 LIMITS = {"max_query_tokens": 16, "max_item_tokens": 16}
 
@@ -140,6 +144,24 @@ def test_cut_texts_are_counted_and_told_once_a_stage(
     text = "1 of 2 queries are longer than max_query_tokens (3), 1 of 5 items are longer than max_item_tokens (3)"
     stages = ["val", "val", "train", "test"]  # the sanity check comes first
     assert told == [f"{stage} lists: {text} and were cut" for stage in stages]
+
+
+def count_in_process(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    told: list[dict[str, int]] = []
+    module: Any = SimpleNamespace(
+        _trained_texts=Counter({"items": 2, "cut items": rank}),
+        _warn_of_cut_texts=lambda stage, texts: told.append(dict(texts)),
+    )
+    RankingModule.on_train_epoch_end(module)
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
+
+
+def test_cut_texts_of_all_processes_are_told(tmp_path: Path) -> None:
+    run_two(count_in_process, str(tmp_path))
+    for rank in range(2):
+        assert json.loads((tmp_path / f"{rank}.json").read_text()) == [{"items": 4, "cut items": 1}]
 
 
 def test_crossjem_starts_from_the_encoder_of_a_trained_monobert(tiny_bert: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 from safetensors.torch import load_file
 
 from crossjem_pl.cli import main
+from crossjem_pl.data.batches import ListBatch
 from crossjem_pl.data.formats import read_lists, write_lists
 from crossjem_pl.evaluation.runs import read_run_folder
 from crossjem_pl.hashing import weights_sha256
@@ -99,6 +101,54 @@ def test_an_evaluation_leaves_the_trainings_configuration_and_summary(config: Pa
     assert set(after.pop("split_metrics")) == {"val", "test"}
     before.pop("split_metrics")
     assert after == before
+
+
+def test_an_evaluation_of_other_lists_leaves_nothing_of_the_former(config: Path, tmp_path: Path) -> None:
+    """Labels that are no grades have no qrels; lists without labels have no metrics either."""
+    first = example_lists(3, seed=6)
+    others = [replace(one, labels=tuple(label + 0.5 for label in one.labels or ())) for one in first]
+    bare = [replace(one, labels=None) for one in first]
+    kept = {"test.trec", "test.qrels", "test_lists.parquet", "test_metrics.json", "test_metrics.md"}
+    for lists, gone in ((first, set()), (others, {"test.qrels"}), (bare, kept - {"test.trec"})):
+        write_lists(lists, tmp_path / "test.parquet")
+        assert main(["test", "-c", str(config), "--data.test=test.parquet"]) == 0
+        assert {path.name for path in (tmp_path / "run").glob("test*")} == kept - gone
+        figures = json.loads((tmp_path / "run" / "summary.json").read_text())["split_metrics"]
+        assert ("test" in figures) == (lists is not bare)
+
+
+def test_a_run_that_resumes_in_another_folder_leaves_its_model_there(config: Path, tmp_path: Path) -> None:
+    """However good the model of the first folder was."""
+    assert main(["fit", "-c", str(config)]) == 0
+    options = ["--ckpt_path", str(tmp_path / "run" / "checkpoints" / "last.ckpt"), "--model.lr=0"]
+    options += ["--trainer.max_epochs=2", f"--trainer.default_root_dir={tmp_path / 'other'}"]
+    assert main(["fit", "-c", str(config), *options]) == 0
+    assert {"model", "val.trec"} <= {path.name for path in (tmp_path / "other").iterdir()}
+
+
+def test_a_signal_lets_the_gradients_of_a_step_accumulate(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = RankingModule.training_step
+
+    def stopped(self: RankingModule, batch: ListBatch, batch_idx: int) -> torch.Tensor:
+        if batch_idx == 0:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(RankingModule, "training_step", stopped)
+    options = ["--trainer.accumulate_grad_batches=2", "--data.batch_size=1", "--data.val=null"]
+    with pytest.raises(SystemExit):
+        main(["fit", "-c", str(config), *options])
+    assert "SIGTERM: stopped after step 1; checkpoint" in capsys.readouterr().err
+
+
+def test_a_training_without_an_end_needs_another_schedule(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--trainer.max_epochs=-1", "--trainer.max_time=00:00:00:01"]
+    assert main(["fit", "-c", str(config), *options]) == 2
+    assert "their number is not known: set trainer.max_steps" in capsys.readouterr().err
 
 
 def test_a_sum_of_losses_trains_on_labels_and_scores(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 import torch
@@ -25,12 +24,11 @@ from crossjem_pl.rankers.crossjem.heads import (
     ScoringHead,
     TokenStates,
     best_head,
-    read_head,
 )
 from crossjem_pl.rankers.encoders import encode_tokens, load_encoder, resolve
 from crossjem_pl.rankers.folder import length_limit
-from crossjem_pl.rankers.neural import RankerOptions, check_positions
-from crossjem_pl.text import ItemStates, Ragged, StateRows, TokenizedList, distinct_rows
+from crossjem_pl.rankers.neural import RankerOptions, check_positions, distinct_in, list_runs
+from crossjem_pl.text import ItemStates, Ragged, StateRows, TokenizedList
 from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["Ahead"]
@@ -40,8 +38,6 @@ _WITH_STATES = (
     *("item_mask", "item_rows", "item_positions", "item_states", "group_token"),
 )
 _GROUPS_PER_PASS = 256
-_TOKENS_PER_RUN = 1 << 14
-"""Lists go through the encoder together up to about so many tokens of their items."""
 
 
 @register
@@ -98,10 +94,6 @@ class Ahead(HeadRanker):
         return [part for part in (self.encoder, self.upper) if part is not None]
 
     @classmethod
-    def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
-        return super().from_folder(folder, {**init_args, "head": read_head(init_args["head"], folder)})
-
-    @classmethod
     def untrained(cls, encoder: str) -> Self:
         """A sentence encoder as it is: late interaction with scores in [-1, 1], texts as long as the encoder allows.
 
@@ -112,22 +104,15 @@ class Ahead(HeadRanker):
         head = MatchHead(scale=4 / 9, precision_scale=1 / 9, whole_query=True)
         return cls(encoder, head, upper_layers=0, max_query_tokens=longest, max_item_tokens=longest)
 
-    def pad_to_few_shapes(self) -> None:
-        self.steps = Steps(4, 64, 64, 64)
-
     def collate(self, lists: Sequence[RankingList]) -> Batch:
         mask, hf = item_mask(lists), self.tokenizer.hf
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         query_rows = side_by_side([hf.cls_token_id], queries.tokens, [hf.sep_token_id])
         list_of_item = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-        # equal items of a list are scored once, and so tie
-        first, member = distinct_rows(
-            side_by_side(Ragged(list_of_item, np.ones_like(list_of_item)), items.tokens)
-        )
+        first, member = distinct_in(list_of_item, items.tokens)
         rows = side_by_side([hf.cls_token_id], items.tokens.take(first), [hf.sep_token_id])
         counts = np.bincount(list_of_item[first])
         begin = np.cumsum(counts) - counts
-        tokens = np.cumsum(np.add.reduceat(rows.lengths, begin))
         states = _states(lists)
         if states is not None:
             states = states.take(first)
@@ -137,8 +122,7 @@ class Ahead(HeadRanker):
                 )
         runs, offset = [], np.zeros(len(lists), dtype=np.int64)  # of the outputs of each list
         before = 0
-        starts = np.flatnonzero(np.diff(tokens // _TOKENS_PER_RUN, prepend=-1)).tolist()
-        for a, b in pairwise([*starts, len(lists)]):
+        for a, b in list_runs(np.add.reduceat(rows.lengths, begin)):
             own = rows.slice(begin[a], begin[b - 1] + counts[b - 1])
             made = self._tensors(query_rows.slice(a, b), own, np.repeat(np.arange(b - a), counts[a:b]))
             if states is not None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossjem_pl.rankers.bert import HIDDEN, attend
-from crossjem_pl.rankers.encoders import first_position
+from crossjem_pl.rankers.encoders import PLAIN_FAMILIES, first_position
 
 __all__ = [
     "Copies",
@@ -190,17 +190,15 @@ def _position_table(encoder: nn.Module) -> Any:
 
 
 def _layer_stack(encoder: nn.Module) -> nn.ModuleList:
-    for path in ("encoder.layer", "transformer.layer"):
-        try:
-            stack = encoder.get_submodule(path)
-        except AttributeError:
-            continue
-        if isinstance(stack, nn.ModuleList) and not getattr(encoder.config, "layer_types", None):
-            return stack
-    raise ValueError(
-        f"item-side layers need an encoder whose layers take only hidden states and a mask (BERT, DistilBERT, "
-        f"MiniLM, ELECTRA, RoBERTa); {type(encoder).__name__} is not one"
-    )
+    family: Any = encoder.config.model_type  # type: ignore[union-attr]
+    if family not in PLAIN_FAMILIES:
+        raise ValueError(
+            f"item-side layers need an encoder whose layers take only hidden states and a mask (BERT, DistilBERT, "
+            f"MiniLM, ELECTRA, RoBERTa); {type(encoder).__name__} is not one"
+        )
+    stack = encoder.get_submodule("transformer.layer" if family == "distilbert" else "encoder.layer")
+    assert isinstance(stack, nn.ModuleList)
+    return stack
 
 
 def _run(layer: Any, copies: Copies, group_pass: Tensor, of_context: Tensor, seen: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Explanation, TokenContribution
+from crossjem_pl.rankers.crossjem.batch import Steps
 from crossjem_pl.rankers.neural import NeuralRanker
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "TokenStates",
     "best_head",
     "full_precision",
-    "read_head",
     "sinusoids",
 ]
 
@@ -160,7 +160,7 @@ class LinearHead(ScoringHead):
         weight = self.classifier.weight[0].float()
         z = tokens.of_items(tokens.states @ weight)
         if self.positions:
-            z = z + (self.sinusoids @ weight)[tokens.item_positions]
+            z = z + (self.sinusoids.float() @ weight)[tokens.item_positions]
         pool = (
             tokens.context_mask if self.pool_cls else F.pad(tokens.context_mask[:, 1:], (1, 0), value=False)
         )
@@ -238,9 +238,21 @@ def best_head() -> MatchHead:
 
 
 class HeadRanker(NeuralRanker):
-    """A ranker whose score is what a scoring head makes of token states, and which can therefore explain it."""
+    """A ranker whose score is what a scoring head makes of token states, and which can therefore explain it.
+
+    Attributes:
+        steps: the multiples to which `collate` pads, see `Steps`.
+    """
 
     head: ScoringHead
+    steps: Steps
+
+    @classmethod
+    def from_folder(cls, folder: str, init_args: dict[str, Any]) -> Self:
+        return super().from_folder(folder, {**init_args, "head": _read_head(init_args["head"], folder)})
+
+    def pad_to_few_shapes(self) -> None:
+        self.steps = Steps(4, 64, 64, 64)
 
     def apply_head(self, states: TokenStates) -> Tensor:
         """Scores of distinct items, float32 [R]."""
@@ -292,7 +304,7 @@ class HeadRanker(NeuralRanker):
         return explained
 
 
-def read_head(stored: dict[str, Any], folder: str) -> ScoringHead:
+def _read_head(stored: dict[str, Any], folder: str) -> ScoringHead:
     """The head that a model folder describes, without its weights."""
     kind = {cls.__name__: cls for cls in (LinearHead, QueryHead, MatchHead)}.get(stored["class"])
     if kind is None:

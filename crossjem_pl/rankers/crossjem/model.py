@@ -42,7 +42,6 @@ from crossjem_pl.rankers.crossjem.heads import (
     ScoringHead,
     TokenStates,
     best_head,
-    read_head,
 )
 from crossjem_pl.rankers.encoders import (
     EncoderOptions,
@@ -128,9 +127,6 @@ class CrossJEM(HeadRanker):
         pass_order: how items of a split list are put into passes, see `plan_passes`.
         options: how the encoder is loaded, see `EncoderOptions`.
 
-    Attributes:
-        steps: the multiples to which `collate` pads, see `Steps`.
-
     Raises:
         ValueError: on limits that contradict each other or the encoder's number of positions, for an unknown
             `form`, `union_positions`, `union_attention` or `pass_order`, for `own_places` without item positions or
@@ -203,7 +199,7 @@ class CrossJEM(HeadRanker):
         }
         for what in (name for name, used in lost.items() if used):
             raise ValueError(f"{folder}: a CROSS-JEM with {what}; {_LAST_READER}, this version does not")
-        return super().from_folder(folder, {**known, "head": read_head(known["head"], folder)})
+        return super().from_folder(folder, known)
 
     @property
     def most_tokens(self) -> int | None:
@@ -262,9 +258,6 @@ class CrossJEM(HeadRanker):
             made.append(run)
         places = item_places(mask, outputs)
         return Batch(mask, items.truncated, queries.truncated, runs=made, places=places)
-
-    def pad_to_few_shapes(self) -> None:
-        self.steps = Steps(4, 64, 64, 64)
 
     @property
     def run_axes(self) -> dict[str, tuple[str, ...]]:

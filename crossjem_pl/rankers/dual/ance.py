@@ -44,9 +44,7 @@ class ANCE(DualRanker):
     ) -> None:
         init_args = init_arguments(locals(), options)
         super().__init__(init_args, encoder, options)
-        head: ProjectionSpec = {"layer_norm": True}
-        if dimension is not None:
-            head["size"] = dimension
+        head: ProjectionSpec = {"size": dimension, "layer_norm": True}
         self.text_tower = TextTower(encoder, options, pooling, [head])
         self.build(scale)
 

@@ -81,9 +81,7 @@ class CoRALRanker(DualRanker):
             )
             self.tokenizers["query"] = ShortTextTokenizer(words)
             self.formats["query"] = RowFormat.of(self.tokenizers["query"].hf)
-        head: ProjectionSpec = {"bias": False}
-        if dimension is not None:
-            head["size"] = dimension
+        head: ProjectionSpec = {"size": dimension, "bias": False}
         self.query_tower = TextTower(
             query_encoder or encoder, query_options, pooling, [head] if query_projection else [], normalize
         )

@@ -179,7 +179,7 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
         What the weights' names begin with, which sentence-transformers wants to be gone; "" with nothing written if
         the pooling is not one of its own.
     """
-    from crossjem_pl.files import write_json  # what only ranks writes nothing
+    from crossjem_pl.files import replacing_path, write_json  # what only ranks writes nothing
 
     tower = ranker.tower("items")
     if tower.pooling == "weighted":
@@ -216,8 +216,6 @@ def write_sentence_encoder(folder: Path, ranker: DualRanker, tower_name: str) ->
         if config:
             write_json(folder / path / "config.json", config)
         if state:
-            from crossjem_pl.files import replacing_path  # what only ranks writes nothing
-
             with replacing_path(folder / path / "model.safetensors") as file:
                 save_file(state, file, metadata={"format": "pt"})
     longest = max(

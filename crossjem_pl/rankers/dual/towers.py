@@ -57,14 +57,14 @@ class ProjectionSpec(TypedDict, total=False):
     """A projection y = LayerNorm(activation(W x + b) + residual(x)).
 
     Args:
-        size: width of y; absent for that of x.
+        size: width of y; absent or None for that of x.
         bias: whether there is a b (default True).
         activation: default "identity".
         residual: whether x is added, through a matrix of its own where the widths differ (default False).
         layer_norm: whether the result is normalised (default False).
     """
 
-    size: int
+    size: int | None
     bias: bool
     activation: Activation
     residual: bool
@@ -82,7 +82,8 @@ class Projection(nn.Module):
         super().__init__()
         activation = spec.get("activation", "identity")
         check_choice("activation", activation, ACTIVATIONS)
-        self.size = spec.get("size", width)
+        size = spec.get("size")
+        self.size = width if size is None else size
         if self.size < 1:
             raise ValueError(f"a projection's size must be at least 1, got {self.size}")
         self.linear = nn.Linear(width, self.size, bias=spec.get("bias", True))
@@ -103,8 +104,9 @@ def build_projections(width: int, specs: Sequence[ProjectionSpec]) -> nn.Sequent
     """The projections one after the other, the first from `width`; no spec is the identity."""
     layers = nn.Sequential()
     for spec in specs:
-        layers.append(Projection(width, spec))
-        width = spec.get("size", width)
+        layer = Projection(width, spec)
+        layers.append(layer)
+        width = layer.size
     return layers
 
 

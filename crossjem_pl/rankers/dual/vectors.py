@@ -174,7 +174,7 @@ class ItemVectors:
     def clear(self) -> None:
         """Forgets everything."""
         self._number: dict[str, int] = {}
-        self._lengths = np.empty(0, dtype=np.int64)
+        self._lengths = self._starts = np.empty(0, dtype=np.int64)
         self._values = torch.empty(0)
 
     def add(self, texts: Sequence[str], parts: Sequence[Vectors], dtype: torch.dtype) -> None:
@@ -183,6 +183,7 @@ class ItemVectors:
         self._values = torch.cat([self._values, *new] if len(self) else new)
         lengths = [part.mask.sum(1).cpu().numpy() for part in parts]
         self._lengths = np.concatenate([self._lengths, *lengths])
+        self._starts = np.cumsum(self._lengths) - self._lengths
         self._number.update({text: len(self._number) + i for i, text in enumerate(texts)})
 
     def complete(
@@ -194,7 +195,7 @@ class ItemVectors:
         if not len(known):
             return encode(rows)
         lengths = self._lengths[number[known]]
-        start = (np.cumsum(self._lengths) - self._lengths)[number[known]]
+        start = self._starts[number[known]]
         column = np.arange(lengths.max())
         inside = column < lengths[:, None]
         index = torch.from_numpy(np.where(inside, start[:, None] + column, 0)).to(self._values.device)

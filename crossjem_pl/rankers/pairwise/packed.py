@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +14,20 @@ from transformers import AutoModel
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
 from crossjem_pl.rankers.bert import HIDDEN, attend
-from crossjem_pl.rankers.encoders import EncoderOptions, first_position, has_segments, load_encoder
-from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
-from crossjem_pl.text import Ragged, distinct_rows
+from crossjem_pl.rankers.encoders import (
+    PLAIN_FAMILIES,
+    EncoderOptions,
+    first_position,
+    has_segments,
+    load_encoder,
+)
+from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions, distinct_in, list_runs
+from crossjem_pl.text import Ragged
 from crossjem_pl.text.ragged import Ints, side_by_side
 
 __all__ = ["PACKED_AXES", "PackedEncoder", "PackedRanker", "attention_plan"]
 
 _NAME = "crossjem_planned"
-_FAMILIES = ("bert", "distilbert", "electra", "roberta", "xlm-roberta", "camembert")
 _EVERYONE, _NOBODY, _PADDING = -1, -2, -3
 
 PACKED_AXES = {
@@ -33,9 +37,6 @@ PACKED_AXES = {
     "place": ("tokens",),
 }
 """The inputs of `PackedEncoder`, all int64, and the names of their axes."""
-
-_TOKENS_PER_RUN = 1 << 14
-"""Lists go through the encoder together up to about so many tokens of their pairs."""
 
 
 class PackedRanker(NeuralRanker):
@@ -58,16 +59,14 @@ class PackedRanker(NeuralRanker):
         query_rows, item_rows = side_by_side([cls], queries.tokens, [sep]), side_by_side(items.tokens, [sep])
         counts = np.array([len(one) for one in lists])
         member = np.arange(len(item_rows.lengths))
-        if self.independent:  # equal items are scored once, and so tie
+        if self.independent:
             list_of_item = np.repeat(np.arange(len(lists)), counts)
-            keys = side_by_side(Ragged(list_of_item, np.ones_like(list_of_item)), item_rows)
-            first, member = distinct_rows(keys)
+            first, member = distinct_in(list_of_item, item_rows)
             item_rows, counts = item_rows.take(first), np.bincount(list_of_item[first])
         begin = np.cumsum(counts) - counts
         tokens = counts * query_rows.lengths + np.add.reduceat(item_rows.lengths, begin)
-        first = np.flatnonzero(np.diff(np.cumsum(tokens) // _TOKENS_PER_RUN, prepend=-1))
         runs = []
-        for a, b in pairwise([*first.tolist(), len(lists)]):
+        for a, b in list_runs(tokens):
             chosen = item_rows.slice(int(begin[a]), int(begin[b - 1] + counts[b - 1]))
             runs.append(tensors(self.run_inputs(query_rows.slice(a, b), chosen, counts[a:b])))
         places = item_places(mask, member)
@@ -144,10 +143,10 @@ class PackedEncoder(nn.Module):
             raise ValueError("attn_implementation is given, but this ranker brings its own attention")
         self.model = load_encoder(name, options, AutoModel)
         family = self.model.config.model_type  # type: ignore[union-attr]
-        if family not in _FAMILIES:
+        if family not in PLAIN_FAMILIES:
             raise ValueError(
                 f"{name!r} is of the family {family!r}; attention over packed lists is there for "
-                f"{', '.join(_FAMILIES)} (MiniLM and other BERT-like encoders included)"
+                f"{', '.join(PLAIN_FAMILIES)} (MiniLM and other BERT-like encoders included)"
             )
         from transformers import AttentionInterface  # loads all of transformers' modeling
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Batch, item_mask, item_places, tensors
-from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions
-from crossjem_pl.text import Ragged, distinct_rows
-from crossjem_pl.text.ragged import Ints, side_by_side
+from crossjem_pl.rankers.neural import NeuralRanker, RankerOptions, distinct_in
+from crossjem_pl.text import Ragged
+from crossjem_pl.text.ragged import Ints
 
 __all__ = ["PairOptions", "PairRanker"]
 
@@ -49,10 +49,8 @@ class PairRanker(NeuralRanker):
         queries, items = self.encode_queries(lists), self.encode_items(lists)
         query_rows = queries.tokens.take(np.repeat(np.arange(len(lists)), [len(one) for one in lists]))
         pairs = self.pair_rows(query_rows, items.tokens)
-        # equal pairs are scored once, and so tie; the length tells where the query ends
-        first, member = distinct_rows(
-            side_by_side(Ragged(query_rows.lengths, np.ones_like(query_rows.lengths)), pairs)
-        )
+        # the length tells where the query ends
+        first, member = distinct_in(query_rows.lengths, pairs)
         by_length = np.argsort(pairs.lengths[first], kind="stable")
         order = first[by_length]
         runs = []

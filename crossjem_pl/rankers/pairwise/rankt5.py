@@ -55,9 +55,7 @@ class T5Ranker(PairRanker):
             raise ValueError(
                 f"{encoder!r} is of the family {family!r}; this ranker takes {', '.join(T5_FAMILIES)}"
             )
-        dropout = options.get("dropout")  # T5's attention reads it from the configuration, not from a module
-        overrides = {} if dropout is None else {"dropout_rate": dropout}
-        model: Any = load_encoder(encoder, options, AutoModelForSeq2SeqLM, **overrides)
+        model: Any = load_encoder(encoder, options, AutoModelForSeq2SeqLM)
         for stack in (model.encoder, model.decoder) if layers is not None else ():
             have = len(stack.block)
             if not 1 <= layers <= have:
