@@ -162,15 +162,16 @@ def write_qrels(qrels: Numbers | Iterable[RankingList], path: str | os.PathLike[
         path: the file.
 
     Raises:
-        ValueError: an id that is empty or holds white space, a grade that is no integer, a list without labels, or no
-            line at all.
+        ValueError: an id that is empty or holds white space, a grade that is no integer of at most 9 digits, a list
+            without labels, or no line at all.
     """
 
     def lines(query_id: str, grades: Mapping[str, float]) -> Iterator[str]:
         for item, grade in grades.items():
-            if not float(grade).is_integer():
+            if not float(grade).is_integer() or not _GRADE.fullmatch(str(int(grade))):
                 raise ValueError(
-                    f"query {shown(query_id)}, item {shown(item)}: qrels need integer grades, not {shown(grade)}"
+                    f"query {shown(query_id)}, item {shown(item)}: qrels need integer grades of at most 9 digits, not "
+                    f"{shown(grade)}"
                 )
             yield f"{query_id} 0 {item} {int(grade)}"
 

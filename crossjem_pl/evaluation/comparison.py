@@ -153,7 +153,10 @@ def compare_runs(
     for run in stored:
         if not run.scores:
             there = ", ".join(sorted(file.name for file in run.path.glob("*.trec"))) or "none"
-            raise FileNotFoundError(f"{run.path / f'{split}.trec'} is missing; runs of this folder: {there}")
+            raise FileNotFoundError(
+                f"{run.path / f'{split}.trec'} is missing; runs of this folder: {there}. A training that validates "
+                "writes val.trec, `crossjem test` writes test.trec"
+            )
     groups: dict[str, list[Run]] = {}
     for run in stored:
         groups.setdefault(run.method if group_seeds else run.name, []).append(run)

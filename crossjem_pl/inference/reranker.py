@@ -21,7 +21,7 @@ from crossjem_pl.inference.configuration import (
     save_configuration,
     stored_configuration,
 )
-from crossjem_pl.lists import RankingList
+from crossjem_pl.lists import RankingList, counted
 from crossjem_pl.rankers.base import Explanation, Ranker
 from crossjem_pl.rankers.encoders import PACKAGED
 from crossjem_pl.rankers.folder import load_ranker, local_folder, save_ranker
@@ -351,7 +351,7 @@ class Reranker:
     def _score(self, lists: Sequence[RankingList], batch_size: int) -> list[Tensor]:
         scores, truncated = self._scorer.score(lists, batch_size)
         if truncated and not self.truncated:
-            log.warning("%d texts are longer than the model's limits and were cut", truncated)
+            log.warning("%s cut to the model's limits", counted(truncated, "text"))
         self.truncated += truncated
         return scores
 
@@ -379,7 +379,7 @@ class Reranker:
             float32 [pairs].
 
         Raises:
-            ValueError: if `batch_size` is below 1, and as in `rank`.
+            ValueError: if `batch_size` is below 1, for what is no pair of texts, and as in `rank`.
         """
         size = self.batch_size if batch_size is None else batch_size
         if size < 1:
@@ -387,8 +387,12 @@ class Reranker:
         if len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
             return self.predict([pairs])[0]  # type: ignore[list-item]
         positions: dict[str, list[int]] = {}
-        for i, (query, _) in enumerate(pairs):
-            positions.setdefault(query, []).append(i)
+        for i, pair in enumerate(pairs):
+            if len(pair) != 2 or not all(isinstance(text, str) and text.strip() for text in pair):
+                raise ValueError(
+                    f"pair {i}: expected a query and an item, two texts that are not blank, got {pair!r}"
+                )
+            positions.setdefault(pair[0], []).append(i)
         lists = [
             self._list(f"pair {own[0]}", query, [pairs[i][1] for i in own])
             for query, own in positions.items()

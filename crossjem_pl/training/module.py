@@ -148,7 +148,10 @@ class RankingModule(LightningModule):
 
     def training_step(self, batch: ListBatch, batch_idx: int) -> Tensor:
         targets = self._targets(batch)
-        scores, loss = self._scores_and_loss(batch, targets)
+        try:
+            scores, loss = self._scores_and_loss(batch, targets)
+        except ValueError as error:
+            raise ValueError(f"step {self.global_step}, {_named(batch)}: {error}") from error
         if not bool(torch.isfinite(loss)):
             raise ValueError(self._why_not_finite(batch, targets, scores, loss))
         _count_texts(self._trained_texts, batch)
@@ -217,8 +220,7 @@ class RankingModule(LightningModule):
             cause = (
                 f"its inputs are finite, so {type(self.loss).__name__} overflows on these targets and scores"
             )
-        queries = ", ".join(map(repr, batch.query_ids))
-        return f"step {self.global_step}, lists {queries}: the loss is {loss.item()}; {cause}"
+        return f"step {self.global_step}, {_named(batch)}: the loss is {loss.item()}; {cause}"
 
     def _start(self) -> None:
         self._scored = {}
@@ -335,6 +337,10 @@ def adamw(groups: list[dict[str, Any]], lr: float, weight_decay: float) -> AdamW
     if on_cpu:  # where no loss is scaled: Lightning need not refuse to clip gradients
         optimizer._step_supports_amp_scaling = False
     return optimizer
+
+
+def _named(batch: ListBatch) -> str:
+    return f"lists {', '.join(map(repr, batch.query_ids))}"
 
 
 def _count_texts(counts: Counter[str], batch: ListBatch) -> None:

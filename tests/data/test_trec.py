@@ -127,7 +127,9 @@ def test_lists_become_runs_and_qrels(tmp_path: Path) -> None:
         write_run(LISTS, tmp_path / "b.run")
     with pytest.raises(ValueError, match="list 'q2', field 'labels': there are none to write"):
         write_qrels(LISTS, tmp_path / "b.qrels")
-    with pytest.raises(ValueError, match=r"query 'q', item 'a': qrels need integer grades, not 0\.5"):
+    with pytest.raises(
+        ValueError, match=r"query 'q', item 'a': qrels need integer grades of at most 9 digits, not 0\.5"
+    ):
         write_qrels([RankingList("q", "x", ("a",), ("y",), (0.5,))], tmp_path / "b.qrels")
     assert not list(tmp_path.glob("b*"))
 

@@ -136,7 +136,7 @@ def test_cut_texts_are_counted(tiny_bert: str, caplog: pytest.LogCaptureFixture)
     reranker.rank("car", [long])
     assert reranker.truncated == 5, "it adds up"
     (told,) = [r.getMessage() for r in caplog.records if r.name.startswith("crossjem_pl")]
-    assert told == "4 texts are longer than the model's limits and were cut", "told once"
+    assert told == "4 texts cut to the model's limits", "told once"
 
 
 # --- explanations and folders ------------------------------------------------------------------------------
@@ -204,6 +204,9 @@ def test_bad_options_are_named(reranker: Reranker, tmp_path: Path) -> None:
         Reranker(reranker.ranker, "nonsense")
     with pytest.raises(ValueError, match="batch_size must be at least 1, got -1"):
         reranker.predict([("red", "shoes")], batch_size=-1)
+    for pair in (("red", "shoes", "blue"), ("red", " ")):
+        with pytest.raises(ValueError, match="pair 1: expected a query and an item"):
+            reranker.predict([("red", "shoes"), pair])
 
 
 def test_scores_that_are_not_finite_are_an_error(tiny_bert: str) -> None:

@@ -211,17 +211,20 @@ def test_a_plateau_is_judged_by_the_first_metric(config: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("scores", "message"),
+    ("scores", "loss", "message"),
     [
-        ((1e39, 0.0), r"error: .*line 2, field 'scores': position 0: .* 1e\+39"),
+        ((1e39, 0.0), "MeanSquaredError", r"error: .*line 2, field 'scores': position 0: .* 1e\+39"),
+        ((12.0, 0.0), "RankingProbabilityLoss", r"step [01], lists .*'q5-1'.*: targets.* is 12"),
         (
             (3e38, -3e38),
+            "MeanSquaredError",
             r"step [01], lists .*'q5-1'.*: the loss is inf; its inputs are finite, so MeanSquaredError",
         ),
     ],
 )
-def test_a_loss_that_is_not_finite_stops_the_run(
+def test_a_loss_that_is_not_finite_or_refused_stops_the_run(
     scores: tuple[float, float],
+    loss: str,
     message: str,
     config: Path,
     tmp_path: Path,
@@ -233,7 +236,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
     write_lists(lists, tmp_path / "bad.jsonl")
     text = (tmp_path / "bad.jsonl").read_text()  # no list can be made of the first pair
     (tmp_path / "bad.jsonl").write_text(text.replace("0.25, 0.75", f"{scores[0]}, {scores[1]}"))
-    options = ["--data.train=bad.jsonl", "--model.loss=crossjem_pl.losses.MeanSquaredError"]
+    options = ["--data.train=bad.jsonl", f"--model.loss=crossjem_pl.losses.{loss}"]
     assert main(["fit", "-c", str(config), *options]) == 2
     assert re.search(message, capsys.readouterr().err)
     assert not list(tmp_path.glob("run/checkpoints/*.ckpt"))
