@@ -102,6 +102,10 @@ class MineHardNegatives(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         _train_lists(trainer)[:] = self._given
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._given:
+            self.on_fit_end(trainer, pl_module)
+
     def _mine(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._last_step = trainer.global_step
         ranker = self._ranker(pl_module)

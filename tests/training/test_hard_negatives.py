@@ -158,6 +158,18 @@ def test_mines_every_few_steps_and_gives_the_lists_back(tiny_bert: str, tmp_path
     assert data.lists("train") == LISTS
 
 
+def test_a_training_that_fails_gives_the_lists_back(tiny_bert: str, tmp_path: Path) -> None:
+    class Failing(Recorder):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):  # type: ignore[no-untyped-def]
+            raise RuntimeError("failed")
+
+    data = RankingDataModule(train=Given(LISTS), batch_size=2)
+    trainer = Trainer(default_root_dir=tmp_path, max_epochs=1, callbacks=[Failing(2, at_start=True)], **QUIET)
+    with pytest.raises(RuntimeError, match="failed"):
+        trainer.fit(RankingModule(DPR(tiny_bert, **LIMITS), InfoNCE(), "labels"), datamodule=data)
+    assert data.lists("train") == LISTS
+
+
 def test_mines_before_the_first_step_if_asked(tiny_bert: str, tmp_path: Path) -> None:
     callback = Recorder(every_n_steps=100, at_start=True)
     fit(DPR(tiny_bert, **LIMITS), callback, tmp_path, epochs=1, workers=1)
