@@ -62,7 +62,10 @@ class Service:
         """
         async with self._loading:
             start, loop = time.perf_counter(), asyncio.get_running_loop()
-            self.models = await loop.run_in_executor(None, load_models, self.options)
+            try:
+                self.models = await loop.run_in_executor(None, load_models, self.options)
+            except RuntimeError as error:  # of a device, such as one without enough memory
+                raise ValueError(f"the model cannot be loaded: {error}") from error
             told = {"model": (model := next(iter(self.models.values()))).name, "sha256": model.sha256}
             LOG.info(
                 "loaded", told | {"seconds": round(time.perf_counter() - start, 2), "process": os.getpid()}

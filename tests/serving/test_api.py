@@ -26,6 +26,7 @@ from crossjem_pl.rankers import threshold
 from crossjem_pl.rankers.pairwise.monobert import MonoBERT
 from crossjem_pl.rankers.threshold import write_threshold
 from crossjem_pl.serving import ServingOptions
+from crossjem_pl.serving.app import Service
 from crossjem_pl.serving.models import ServedModel
 from crossjem_pl.serving.schemas import ROUTES
 from crossjem_pl.text.token_store import TokenStore
@@ -391,3 +392,14 @@ def test_random_bodies_break_nothing(live: Live) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(send, range(CASES)))
     assert live.service.in_flight == 0
+
+
+def test_a_device_without_memory_is_a_message(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `ValueError` says, the supervisor prints; any other error would restart the worker again and again."""
+
+    def full(options: ServingOptions) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("crossjem_pl.serving.app.load_models", full)
+    with pytest.raises(ValueError, match="the model cannot be loaded: CUDA out of memory"):
+        asyncio.run(Service(ServingOptions(str(model_folder))).load())
