@@ -23,8 +23,7 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from crossjem_pl.data.module import RankingDataModule
-from crossjem_pl.data.sources import FileSource
-from crossjem_pl.files import existing, read_yaml, replacing
+from crossjem_pl.files import read_yaml, replacing
 from crossjem_pl.process import quiet_libraries
 from crossjem_pl.rankers.base import DEFAULT_PREFIXES, Ranker, allow_only
 from crossjem_pl.training.callbacks import ProgressLines, RandomState, StopOnSignal, signal_exit_status
@@ -139,10 +138,7 @@ class RankingCLI(LightningCLI):
     def after_instantiate_classes(self) -> None:
         """Makes room for a training, now that no option and no missing file can end it before it begins."""
         if self._begins:
-            for stage in ("train", "val"):
-                source = self.datamodule.sources.get(stage)
-                if isinstance(source, FileSource):
-                    existing(self.datamodule.root / source.path, f"data.{stage} (under data.root)")
+            self.datamodule.check_files()
             config = self._chosen(self.config)
             self._set_aside(config, Path(config.trainer.default_root_dir))
 
@@ -165,14 +161,7 @@ class RankingCLI(LightningCLI):
         if chosen.enable_progress_bar is not False:
             callbacks.append(RichProgressBar() if sys.stdout.isatty() else ProgressLines())
         callbacks.append(StopOnSignal())
-        plugins, loggers = (
-            [
-                each
-                for each in (given if isinstance(given, list) else [given])
-                if not isinstance(each, bool | None)
-            ]
-            for given in (chosen.plugins, chosen.logger)
-        )
+        plugins, loggers = _several(chosen.plugins), _several(chosen.logger)
         kwargs["plugins"] = [*kwargs.get("plugins", ()), *plugins]
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             kwargs["plugins"].append(AtomicCheckpointIO())
@@ -186,6 +175,13 @@ class RankingCLI(LightningCLI):
     def _chosen(self, config: Any) -> Any:
         """The part of the configuration that belongs to the subcommand."""
         return config if self.subcommand is None else config[self.subcommand]
+
+
+def _several(given: Any) -> list[Any]:
+    """A list of what may be given alone, as several, or as a switch, which is none of them."""
+    return [
+        one for one in (given if isinstance(given, list) else [given]) if not isinstance(one, bool | None)
+    ]
 
 
 def configured_ranker(files: Sequence[str]) -> Ranker:

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from crossjem_pl.data.batches import BatchLoader, ItemSampler, ListLoader
 from crossjem_pl.data.sources import FileSource, ListSource
+from crossjem_pl.files import existing
 from crossjem_pl.hashing import content_id
 from crossjem_pl.lists import RankingList
 from crossjem_pl.rankers.base import Ranker
@@ -106,6 +107,16 @@ class RankingDataModule(LightningDataModule):
                 lists = list(join_scores(lists, scores, allow_missing=self.allow_missing_scores))
             self._lists[stage] = lists
         return self._lists[stage]
+
+    def check_files(self) -> None:
+        """Raises a FileNotFoundError that names the option, for what a training reads and is not there."""
+        sources = {stage: self.sources[stage] for stage in ("train", "val") if stage in self.sources}
+        needed = {f"data.{stage}": source.files(self.root) for stage, source in sources.items()}
+        if self.teacher_scores is not None:
+            needed["data.teacher_scores"] = [self.root / self.teacher_scores]
+        for option, files in needed.items():
+            for file in files:
+                existing(file, f"{option} (under data.root)")
 
     def item_texts(self) -> Iterator[str]:
         """The distinct item texts of all stages, the corpus; holds a hash of each (about 100 bytes) on the way.

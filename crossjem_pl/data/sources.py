@@ -33,6 +33,10 @@ class ListSource(ABC):
         """The shards to stream the lists from, or None if they are read into memory."""
         return None
 
+    def files(self, root: Path) -> list[Path]:
+        """The files and folders that must be there to read them."""
+        return []
+
     def describe(self, root: Path) -> str:
         """What the lists come from, for the log: the file or folder, or the class of the source."""
         path = getattr(self, "path", None)
@@ -64,6 +68,9 @@ class FileSource(ListSource):
 
     def read(self, root: Path) -> Iterator[RankingList]:
         return islice(read_lists(root / self.path, **self.columns), self.limit)
+
+    def files(self, root: Path) -> list[Path]:
+        return [root / self.path]
 
 
 class MemorySource(ListSource):
@@ -115,6 +122,9 @@ class MixedSource(ListSource):
                 left_out[field] = None
         return (replace(one, **left_out) for one in lists)
 
+    def files(self, root: Path) -> list[Path]:
+        return [file for source in self.sources for file in source.files(root)]
+
 
 class ShardSource(ListSource):
     """Lists that stream from Parquet shards in bounded memory, see `StreamingLoader`.
@@ -149,6 +159,9 @@ class ShardSource(ListSource):
         from crossjem_pl.data.streaming import ShardIndex
 
         return ShardIndex(root / self.path, self.label_column, self.score_column, self.buffer)
+
+    def files(self, root: Path) -> list[Path]:
+        return [root / self.path]
 
 
 class SimulatorSource(ListSource):

@@ -85,10 +85,8 @@ def split_lists(
             raise FileExistsError(f"{path} exists; give another folder, or remove it")
     names = {"query_column": query_column, "item_column": item_column}
     options: dict[str, Any] = {**names, "label_column": label_column, "score_column": score_column}
-    queries, relevant = (
-        Counter[str](),
-        dict[str, set[str]](),
-    )  # lists, ids of the relevant items, of each query
+    queries = Counter[str]()  # lists of each query
+    relevant: dict[str, set[str]] = {}  # content ids of its relevant items
     counts = ReadCounts()
     for one in read_lists(source, counts=counts, **options):
         key = normalise(one.query)

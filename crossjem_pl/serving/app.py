@@ -117,9 +117,8 @@ class Service:
         """Raises an ApiError 401 unless the request carries the key."""
         key = self.options.api_key
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if key is not None and not hmac.compare_digest(
-            given.encode("latin-1"), key.encode()
-        ):  # bytes as sent
+        sent = given.encode("latin-1")  # the bytes of the header
+        if key is not None and not hmac.compare_digest(sent, key.encode()):
             raise ApiError(401, "the API key is missing or wrong", {"WWW-Authenticate": "Bearer"})
 
     async def _body(self, request: Request) -> bytes:

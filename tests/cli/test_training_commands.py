@@ -197,7 +197,13 @@ def test_a_second_fit_sets_the_first_aside(
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     assert run("fit", project, tmp_path, *ONE_EPOCH, *weights) == 2
     assert "is in the folder of this run" in capsys.readouterr().err
-    for mistake in (["--data.train", "absent.jsonl"], ["--trainer.accelerator", "absent"]):
+    mixed = "{class_path: MixedSource, init_args: {sources: [absent.jsonl]}}"
+    for mistake in (
+        ["--data.train", "absent.jsonl"],
+        ["--data.val", mixed],
+        ["--data.teacher_scores", "absent.parquet"],
+        ["--trainer.accelerator", "absent"],
+    ):
         assert run("fit", project, tmp_path, *ONE_EPOCH, *mistake) == 2
         assert "absent" in capsys.readouterr().err
     assert (tmp_path / "model").exists()
